@@ -1,0 +1,51 @@
+PYTHON ?= python3
+UV ?= uv
+BIN := .venv/bin
+STAMP := .venv/.installed
+# One thread a process: pytest already starts one process a core.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow test-all bench lock clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create .venv and install the locked packages and privfed itself, editable
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "privfed needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: install ## Run the demonstration; its results go to demo/
+	$(BIN)/privfed demo --out demo/
+
+test: install ## Check style, types and imports and run the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(ONE_THREAD) $(BIN)/pytest -n auto -q
+
+# pytest exits 5 where it finds no test at all; having no slow test is no failure.
+test-slow: install ## Run only the slow tests
+	$(ONE_THREAD) $(BIN)/pytest -n auto -q -m slow || [ $$? -eq 5 ]
+
+test-all: test test-slow ## Run everything that test runs, and the slow tests
+
+bench: install ## Run the benchmarks, one after the other
+	$(BIN)/pytest tests/benchmarks -m benchmark -s -p no:xdist -p no:timeout \
+	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
+
+lock: ## Write requirements-dev.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
+	$(UV) pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --extra dev \
+	    --custom-compile-command "make lock" --output-file requirements-dev.txt pyproject.toml
+
+clean: ## Remove .venv and everything that was built or written by the tools
+	rm -rf .venv build dist demo *.egg-info
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Federated clustering algorithms: conversations of questions and sums."""

@@ -1,0 +1,70 @@
+"""The command `privfed`: its commands, and one clear line for everything that goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from privfed import __version__
+from privfed.cli.demo import demo
+from privfed.cli.fit import fit, resume
+from privfed.cli.reading import predict, show
+from privfed.errors import PrivFedError
+
+_BAD_INPUT, _STOPPED = 2, 130
+
+
+class Program(click.Group):
+    """A group whose errors are one line on stderr: exit code 2 for bad input, 130 when it was stopped."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line."""
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.UsageError as error:
+            where = f"; see '{error.ctx.command_path} --help'" if error.ctx else ""
+            code = _complain(error.format_message().rstrip(".") + where)
+        except click.ClickException as error:
+            code = _complain(error.format_message())
+        except PrivFedError as error:
+            code = _complain(str(error))
+        except OSError as error:
+            name = "" if error.filename is None else f"{error.filename}: "
+            code = _complain(f"{name}{error.strerror or error}")
+        except click.Abort:
+            click.echo("privfed: stopped", err=True)
+            code = _STOPPED
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def _complain(message: str) -> int:
+    click.echo(f"privfed: error: {' '.join(message.split())}", err=True)
+    return _BAD_INPUT
+
+
+@click.group(cls=Program, no_args_is_help=False, invoke_without_command=True)
+@click.version_option(__version__, prog_name="privfed")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Cluster the data of several clients, who only ever give away sums.
+
+    Clients are simulated in this process.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (fit, resume, predict, show, demo):
+    main.add_command(command)

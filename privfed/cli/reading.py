@@ -1,0 +1,91 @@
+"""`privfed predict` and `privfed show`: what can be read out of a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+import numpy as np
+
+from privfed.cli.output import facts_table, printed, sums_table
+from privfed.cli.result import SumRow, began_of, server_saw, sum_rows
+from privfed.cli.run_folder import pretty, read_centroids, read_run, read_transcript, replaced
+from privfed.core.distances import assign
+from privfed.core.transcript import Ended, Transcript
+from privfed.data import load_features
+
+
+@click.command(short_help="Print the cluster of each row of a table.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="CSV file to write.  [default: standard output]")
+@click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
+def predict(run_folder: Path, data: Path, out: Path | None, separator: str | None) -> None:
+    """Print the cluster of each row of DATA, a table with the columns of RUN; others are left alone."""
+    read_run(run_folder)
+    known = read_centroids(run_folder)
+    rows = load_features(data, known.columns, separator=separator)
+    labels = assign(rows, np.array(known.centroids, dtype=np.float64))
+    text = "\n".join(["cluster", *map(str, labels.tolist())])
+    if out is None:
+        click.echo(text)
+        return
+    with replaced(out) as path:
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What `privfed show --json` prints."""
+
+    algorithm: str
+    parameters: dict[str, object]
+    protocol: str
+    server_saw: str
+    clients: tuple[str, ...]
+    columns: int
+    finished: bool
+    sums: list[SumRow]
+
+
+@click.command(short_help="Print what ran, and what the server saw.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def show(run_folder: Path, as_json: bool) -> None:
+    """Print what ran in folder RUN, what the server saw, and each sum, from the transcript."""
+    transcript = read_transcript(run_folder)
+    shown = _shown(transcript)
+    if as_json:
+        click.echo(pretty(shown), nl=False)
+        return
+    words = {name: value for name, value in shown.parameters.items() if value is not None}
+    facts = {
+        "algorithm": shown.algorithm,
+        "parameters": ", ".join(f"{name} {value}" for name, value in words.items()),
+        "protocol": shown.protocol,
+        "the server saw": shown.server_saw,
+        "clients, columns": f"{len(shown.clients)}, {shown.columns}",
+        "state": "finished" if shown.finished else f"not finished after {len(shown.sums)} sums",
+    }
+    printed(facts_table(run_folder, facts))
+    printed(sums_table(shown.sums))
+
+
+def _shown(transcript: Transcript) -> Shown:
+    began, configuration = began_of(transcript), transcript.configuration
+    try:
+        parameters = dict(json.loads(configuration.algorithm))
+    except (ValueError, TypeError):
+        parameters = {"algorithm": configuration.algorithm}
+    parameters.pop("n_features", None)
+    return Shown(
+        algorithm=parameters.pop("algorithm", "unknown"),
+        parameters=parameters,
+        protocol=configuration.protocol,
+        server_saw=server_saw(began.opens_to, began.reveals),
+        clients=configuration.clients,
+        columns=configuration.n_features,
+        finished=bool(transcript.of(Ended)),
+        sums=sum_rows(transcript),
+    )

@@ -1,0 +1,225 @@
+"""A run's folder: what was asked for (`run.json`), and careful reading and writing of the files beside it.
+
+Trust: with the protocol "plain" the transcript in it holds every client's statistics. Keep it like the data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.core.transcript import Transcript
+from privfed.errors import RunFolderError
+
+RUN, RESULT = "run.json", "result.json"
+FORMAT = 1
+
+Known = TypeVar("Known")
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the clients' rows come from.
+
+    Args:
+        path: absolute path of the table or folder.
+        group: column that tells the clients apart.
+        label: column of true labels, which are no feature.
+        columns: the feature columns, in order.
+        separator: character between the fields of a CSV file; None to find it.
+    """
+
+    path: str
+    group: str | None
+    label: str | None
+    columns: tuple[str, ...]
+    separator: str | None
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The words of `privfed fit`; those that the estimators know mean the same there.
+
+    Args:
+        algorithm: "dwf", "ewf" or "lloyd" (DWF with one local step).
+        low: lowest value of each feature, or one for all; None without a declared domain.
+        high: highest value of each feature, or one for all.
+        max_rows: public bound on the rows of one client.
+    """
+
+    algorithm: Literal["dwf", "ewf", "lloyd"]
+    n_clusters: int
+    local_iter: int
+    learning_rate: float
+    momentum: float
+    tol: float
+    max_iter: int
+    min_iter: int
+    patience: int | None
+    n_init: int
+    init: str
+    clients_per_round: int | None
+    protocol: str
+    seed: int
+    low: tuple[float, ...] | None
+    high: tuple[float, ...] | None
+    max_rows: int | None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `run.json` holds: everything that `privfed resume` needs besides the transcript."""
+
+    format: int
+    privfed: str
+    command: str
+    source: Source
+    parameters: Parameters
+
+
+def pretty(value: msgspec.Struct) -> bytes:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def create(folder: Path, run: Run) -> None:
+    """Make a run's folder and write its `run.json`.
+
+    Raises:
+        RunFolderError: a run is there already, or the path is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; name a folder with --out.")
+    if (folder / RUN).exists() or (folder / TRANSCRIPT).exists():
+        raise RunFolderError(
+            f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
+            "or name another folder with --out."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    # Where two commands come here at once, "x" lets one of them through.
+    with (folder / RUN).open("xb") as file:
+        file.write(pretty(run))
+
+
+def discard(folder: Path) -> None:
+    """Take back a folder in which no run has begun."""
+    (folder / RUN).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def read_run(folder: Path) -> Run:
+    """Read `run.json`.
+
+    Raises:
+        RunFolderError: it is missing, damaged, or of a newer privfed.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
+    run = _read(folder / RUN, Run, f"{folder} holds no {RUN}; name a folder that 'privfed fit' wrote.")
+    if run.format != FORMAT:
+        raise RunFolderError(
+            f"{folder / RUN} has format {run.format}, this privfed reads format {FORMAT}; use the newer one."
+        )
+    return run
+
+
+class Centroids(msgspec.Struct, frozen=True):
+    """The part of `result.json` that `privfed predict` needs."""
+
+    columns: tuple[str, ...]
+    centroids: list[list[float]]
+
+
+def read_centroids(folder: Path) -> Centroids:
+    """Read the columns and centroids of a finished run.
+
+    Raises:
+        RunFolderError: there is no result yet, or it is damaged.
+    """
+    return _read(
+        folder / RESULT,
+        Centroids,
+        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'.",
+    )
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    traffic: _Timed
+
+
+def former_seconds(folder: Path) -> float | None:
+    """Return how long a run took by its `result.json`; None where there is none that can be read."""
+    try:
+        return _read(folder / RESULT, _Measured, "").traffic.seconds
+    except RunFolderError:
+        return None
+
+
+def _read(path: Path, kind: type[Known], missing: str) -> Known:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise RunFolderError(missing) from None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
+
+
+def has_transcript(folder: Path) -> bool:
+    """Say whether a run has begun here: whether its transcript has one whole line."""
+    path = folder / TRANSCRIPT
+    return path.exists() and b"\n" in path.read_bytes()
+
+
+def read_transcript(folder: Path) -> Transcript:
+    """Read a transcript without mending it on disk: another process may be writing to it.
+
+    Raises:
+        RunFolderError: there is none, or it is damaged.
+    """
+    with tempfile.TemporaryDirectory() as copy:
+        if (folder / TRANSCRIPT).exists():
+            shutil.copyfile(folder / TRANSCRIPT, Path(copy) / TRANSCRIPT)
+        try:
+            return Transcript.load(Path(copy))
+        except RunFolderError as error:
+            raise RunFolderError(str(error).replace(copy, str(folder))) from None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run's lock, so that two processes never write to one transcript.
+
+    Raises:
+        RunFolderError: another process holds it.
+    """
+    with (folder / RUN).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{folder} is in use by another privfed; wait until it has ended.") from None
+        yield
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which takes the place of `path` once it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".new-{path.name}")
+    try:
+        yield fresh
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)

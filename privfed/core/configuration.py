@@ -1,0 +1,168 @@
+"""What the parties agree on before a fit: the signed configuration, and a client's own policy.
+
+Numbers that protect a client stand here as numbers, never as fractions of a list that a server
+relays. Cohorts follow from the configuration alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from privfed.core.domain import Domain
+from privfed.core.messages import Array, encode
+from privfed.core.question import Question
+from privfed.errors import ArgumentError
+
+
+class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which clients are asked in round t >= 1; label 0 is everyone.
+
+    Args:
+        kind: "all"; "sampled" (`size` clients a round, drawn by hash from `seed` and the names); or
+            "schedule" (the lists of `rounds`, again from the first when they are used up).
+        size: clients a round, for "sampled".
+        seed: agreed on by the parties, not chosen by the server: whoever chooses it can try seeds
+            until its colluders fill a cohort.
+        rounds: lists of client positions, for "schedule".
+    """
+
+    kind: Literal["all", "sampled", "schedule"] = "all"
+    size: int = 0
+    seed: int = 0
+    rounds: tuple[tuple[int, ...], ...] = ()
+
+    def cohort(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the positions, ascending, of the clients that a label stands for."""
+        if label < 0:
+            raise ArgumentError(f"a cohort's label is at least 0, got {label}.")
+        if label == 0 or self.kind == "all":
+            return tuple(range(len(clients)))
+        if self.kind == "schedule":
+            return self.rounds[(label - 1) % len(self.rounds)]
+        return self._draw(label, clients)
+
+    def _draw(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
+        # The clients with the smallest hashes: keyed by name, so that order in the list is without effect.
+        start = b"privfed cohort|%d|%d|" % (self.seed, label)
+        ranked = sorted(
+            range(len(clients)), key=lambda i: hashlib.sha256(start + clients[i].encode()).digest()
+        )
+        return tuple(sorted(ranked[: self.size]))
+
+    def smallest(self, n_clients: int) -> int:
+        """Return the size of the smallest cohort that the rule names."""
+        if self.kind == "sampled":
+            return self.size
+        return min((len(members) for members in self.rounds), default=n_clients)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client is promised by a secure sum, in numbers (notation of docs/protocols/masked.md).
+
+    Args:
+        min_clients: shortest list and cohort that a client accepts (n_min).
+        colluders: most clients of a cohort that are assumed to collude with the server (c).
+        honest: smallest group of honest clients that a client agrees to be summed with (m).
+        max_sums: most sums that a client answers in a fit (R).
+        threshold: fewest clients that must be left to open a sum; 0 for the smallest safe number.
+    """
+
+    min_clients: int = 1
+    colluders: int = 0
+    honest: int = 1
+    max_sums: int = 1 << 20
+    threshold: int = 0
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that the parties of a fit agree on, and sign.
+
+    Args:
+        protocol: name of the secure sum.
+        algorithm: the algorithm and its parameters, as canonical text.
+        clients: names of the clients; a client's position in it is its number on the wire.
+        n_features: number of columns.
+        cohorts: the rule that names each round's clients.
+        terms: the numbers that protect a client.
+        seed: of the clients' simulation randomness, together with name and index of the sum.
+        low: lowest value of each feature where a domain is declared.
+        high: highest value of each feature where a domain is declared.
+        max_rows: bound on the rows of a client where one is declared.
+    """
+
+    protocol: str
+    algorithm: str
+    clients: tuple[str, ...]
+    n_features: int
+    cohorts: CohortRule = CohortRule()
+    terms: Terms = Terms()
+    seed: int = 0
+    low: Array | None = None
+    high: Array | None = None
+    max_rows: int | None = None
+
+    def digest(self) -> bytes:
+        """Return SHA-256 of the configuration, 32 bytes."""
+        return hashlib.sha256(b"privfed configuration|" + encode(self)).digest()
+
+    def cohort(self, label: int) -> tuple[int, ...]:
+        """Return the positions of the clients that a cohort label stands for."""
+        return self.cohorts.cohort(label, self.clients)
+
+    def allows_ranges(self, question: Question) -> bool:
+        """Say whether a question's ranges are those declared (any, where none are declared)."""
+        ranges = question.ranges
+        if ranges.n_features != self.n_features:
+            return False
+        if self.low is not None and self.low.to_numpy().tolist() != ranges.low.tolist():
+            return False
+        if self.high is not None and self.high.to_numpy().tolist() != ranges.high.tolist():
+            return False
+        return self.max_rows is None or self.max_rows == ranges.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPolicy:
+    """What a client answers, whatever the others agree on. Each check depends on messages only.
+
+    Args:
+        questions: names of the questions that it answers; None for all that it knows.
+        min_clients: shortest list of clients and cohort that it joins.
+        min_honest: smallest group of honest clients that it agrees to be summed with.
+        max_sums: most sums that it answers in a fit; None to accept the configuration's number.
+        domain: domain that every question's ranges must equal; None to accept the configuration's.
+    """
+
+    questions: frozenset[str] | None = None
+    min_clients: int = 1
+    min_honest: int = 1
+    max_sums: int | None = None
+    domain: Domain | None = None
+
+    def refuses_configuration(self, configuration: Configuration) -> str | None:
+        """Return the code of the refusal to join, or None."""
+        terms = configuration.terms
+        smallest = min(len(configuration.clients), configuration.cohorts.smallest(len(configuration.clients)))
+        if smallest < self.min_clients:
+            return "policy:min_clients"
+        if terms.honest < self.min_honest:
+            return "policy:min_honest"
+        if self.max_sums is not None and terms.max_sums > self.max_sums:
+            return "policy:max_sums"
+        return None
+
+    def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
+        """Return the code of the refusal to answer, or None."""
+        if self.questions is not None and type(question).__name__ not in self.questions:
+            return "policy:question"
+        if not configuration.allows_ranges(question):
+            return "policy:ranges"
+        if self.domain is not None:
+            low, high = self.domain.bounds(question.ranges.n_features)
+            if low.tolist() != question.ranges.low.tolist() or high.tolist() != question.ranges.high.tolist():
+                return "policy:ranges"
+        return None

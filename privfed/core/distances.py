@@ -1,0 +1,61 @@
+"""Distances of rows to centers, and the assignment to the nearest."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.domain import FloatArray
+
+IntArray = npt.NDArray[np.intp]
+
+FEW_FEATURES = 8
+"""Up to this many columns differences are formed one by one: exact, and as fast as the matrix product."""
+
+
+def squared_distances(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared Euclidean distances, float64 of shape (n_rows, n_centers), never negative."""
+    if rows.shape[1] <= FEW_FEATURES:
+        distances = np.empty((len(rows), len(centers)))
+        for j, center in enumerate(centers):
+            difference = rows - center
+            np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
+        return distances
+    # Far from the origin the three terms would cancel: it is moved to between the centers.
+    origin = centers.mean(axis=0)
+    rows, centers = rows - origin, centers - origin
+    products = rows @ centers.T
+    squares: FloatArray = np.einsum("nd,nd->n", rows, rows)[:, None] + np.einsum("kd,kd->k", centers, centers)
+    nearest_first: FloatArray = np.maximum(squares - 2.0 * products, 0.0)
+    return nearest_first
+
+
+def nearest(distances: FloatArray) -> IntArray:
+    """Return the column of each row's smallest entry (the first of equals)."""
+    return np.asarray(np.argmin(distances, axis=1), dtype=np.intp)
+
+
+def assign(rows: FloatArray, centers: FloatArray) -> IntArray:
+    """Return the index of each row's nearest center (the first of equals), shape (n_rows,)."""
+    if rows.shape[1] <= FEW_FEATURES:
+        return nearest(squared_distances(rows, centers))
+    # |x - o|^2 is the same for every center, so that it may be left out; the origin o lies between the
+    # centers, so that they are short and the products do not cancel.
+    origin = centers.mean(axis=0)
+    short = centers - origin
+    return nearest(np.einsum("kd,kd->k", short, short) + 2.0 * (short @ origin) - 2.0 * (rows @ short.T))
+
+
+def cell_sums(rows: FloatArray, cells: IntArray, n_cells: int) -> tuple[FloatArray, FloatArray]:
+    """Return how many rows lie in each cell, (n_cells,), and their sums, (n_cells, n_features)."""
+    counts = np.bincount(cells, minlength=n_cells).astype(np.float64)
+    if rows.shape[1] <= FEW_FEATURES:
+        columns = [np.bincount(cells, weights=column, minlength=n_cells) for column in rows.T]
+        return counts, np.stack(columns, axis=1)
+    order = np.argsort(cells, kind="stable")
+    held = np.flatnonzero(counts)
+    starts = np.concatenate([[0], np.cumsum(counts[held])[:-1]]).astype(np.intp)
+    sums = np.zeros((n_cells, rows.shape[1]))
+    if held.size:
+        sums[held] = np.add.reduceat(rows[order], starts, axis=0)
+    return counts, sums

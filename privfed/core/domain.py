@@ -1,0 +1,180 @@
+"""What a value may be: public domains of the data, and the ranges that fix a sum's grid.
+
+A domain is declared, never computed outside the door. `Box` and `Ball` are what users write;
+`Ranges` is what questions carry: one low and one high per feature and a bound on the rows of a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.errors import ArgumentError
+
+FloatArray = npt.NDArray[np.float64]
+Numbers = float | Sequence[float] | FloatArray
+
+
+def frozen_array(values: npt.ArrayLike) -> FloatArray:
+    """Return a read-only C-contiguous float64 copy of `values`."""
+    array = np.array(values, dtype=np.float64, order="C")
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Range of each feature and bound on the rows of one client: what fixes the grid of a sum.
+
+    Args:
+        low: smallest value of each feature, float64 of shape (n_features,).
+        high: largest value of each feature, float64 of shape (n_features,).
+        rows: most rows that one client holds.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    rows: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", frozen_array(self.low))
+        object.__setattr__(self, "high", frozen_array(self.high))
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
+            raise ArgumentError(
+                f"ranges need one low and one high a feature, got {self.low.shape} and {self.high.shape}."
+            )
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
+            raise ArgumentError("ranges must be finite.")
+        if (self.low > self.high).any():
+            raise ArgumentError("each low of the ranges must be at most its high.")
+        if not 1 <= self.rows <= 2**40:
+            raise ArgumentError(f"rows must lie in [1, 2**40], got rows={self.rows}.")
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self.low.size
+
+    @property
+    def width(self) -> FloatArray:
+        """Width of each feature's range, float64 of shape (n_features,)."""
+        return self.high - self.low
+
+    def clip(self, rows: FloatArray) -> FloatArray:
+        """Move each value of `rows` (n, n_features) into the ranges."""
+        return np.clip(rows, self.low, self.high)
+
+
+def _check_max_rows(max_rows: int | None) -> None:
+    if max_rows is not None and not 1 <= max_rows <= 2**40:
+        raise ArgumentError(f"max_rows must lie in [1, 2**40], got max_rows={max_rows}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """Data domain [low, high] in each feature.
+
+    Args:
+        low: a number, or one number a feature.
+        high: a number, or one number a feature; above `low`.
+        max_rows: public bound on the rows of one client; None to find it by a sum.
+    """
+
+    low: Numbers
+    high: Numbers
+    max_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = np.asarray(self.low, dtype=np.float64), np.asarray(self.high, dtype=np.float64)
+        if max(low.ndim, high.ndim) > 1 or (low.ndim == high.ndim == 1 and low.shape != high.shape):
+            raise ArgumentError(
+                f"Box needs one bound, or one a feature, got shapes {low.shape} and {high.shape}."
+            )
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ArgumentError(f"Box needs finite bounds, got low={self.low}, high={self.high}.")
+        if not (low < high).all():
+            raise ArgumentError(
+                f"Box needs low < high in each feature, got low={self.low}, high={self.high}."
+            )
+        _check_max_rows(self.max_rows)
+
+    def bounds(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return low and high of each feature, each float64 of shape (n_features,).
+
+        Raises:
+            ArgumentError: the box was declared for another number of features.
+        """
+        low, high = (np.asarray(value, dtype=np.float64) for value in (self.low, self.high))
+        for value in (low, high):
+            if value.ndim > 1 or (value.ndim == 1 and value.size != n_features):
+                raise ArgumentError(
+                    f"Box has bounds of shape {value.shape}, the data has {n_features} features."
+                )
+        return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
+
+    def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
+        """Say of each row of `rows` (n, n_features) whether it lies in the box; bool of shape (n,)."""
+        low, high = self.bounds(rows.shape[1])
+        return np.asarray(((rows >= low) & (rows <= high)).all(axis=1), dtype=np.bool_)
+
+    def clip(self, rows: FloatArray) -> FloatArray:
+        """Return `rows` (n, n_features) moved to the nearest point of the box."""
+        low, high = self.bounds(rows.shape[1])
+        return np.clip(rows, low, high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ball:
+    """Data domain: points within `radius` (Euclidean) of `center`.
+
+    Args:
+        radius: positive.
+        center: a number, or one number a feature.
+        max_rows: public bound on the rows of one client; None to find it by a sum.
+    """
+
+    radius: float
+    center: Numbers = 0.0
+    max_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.radius) and self.radius > 0):
+            raise ArgumentError(f"Ball needs a positive finite radius, got radius={self.radius}.")
+        if not np.isfinite(np.asarray(self.center, dtype=np.float64)).all():
+            raise ArgumentError(f"Ball needs a finite center, got center={self.center}.")
+        _check_max_rows(self.max_rows)
+
+    def _center(self, n_features: int) -> FloatArray:
+        center = np.asarray(self.center, dtype=np.float64)
+        if center.ndim > 1 or (center.ndim == 1 and center.size != n_features):
+            raise ArgumentError(
+                f"Ball has a center of shape {center.shape}, the data has {n_features} features."
+            )
+        return frozen_array(np.broadcast_to(center, n_features))
+
+    def bounds(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return low and high of the box around the ball, each float64 of shape (n_features,)."""
+        center = self._center(n_features)
+        return frozen_array(center - self.radius), frozen_array(center + self.radius)
+
+    def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
+        """Say of each row of `rows` (n, n_features) whether it lies in the ball; bool of shape (n,)."""
+        center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
+        # What `clip` returns must be inside: its last bits are relative to coordinates, not to the radius.
+        rounding = 4 * np.finfo(np.float64).eps * float(np.linalg.norm(np.abs(center) + self.radius))
+        near = np.linalg.norm(rows - center, axis=1) <= self.radius * (1 + 1e-12) + rounding
+        return np.asarray(near & ((rows >= low) & (rows <= high)).all(axis=1), dtype=np.bool_)
+
+    def clip(self, rows: FloatArray) -> FloatArray:
+        """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball."""
+        center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
+        offset = rows - center
+        length = np.linalg.norm(offset, axis=1, keepdims=True)
+        scale: FloatArray = np.minimum(1.0, self.radius / np.maximum(length, self.radius))
+        return np.clip(np.where(length <= self.radius, rows, center + offset * scale), low, high)
+
+
+Domain = Box | Ball

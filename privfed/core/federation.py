@@ -1,0 +1,159 @@
+"""The door: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Algorithm, Ask, Setting, Total
+from privfed.core.domain import Domain
+from privfed.core.engine import Engine
+from privfed.core.secure_sum import Session, Steps
+from privfed.core.transcript import Asked, Began, Ended, Transcript
+from privfed.errors import ResumeError
+
+Outcome = TypeVar("Outcome")
+Watcher = Callable[[int, Ask, Total], None]
+
+
+def client_generator(seed: int, name: str, index: int) -> np.random.Generator:
+    """Return the simulation generator of one client for one sum, keyed by name and not by position."""
+    key = hashlib.sha256(f"privfed client generator|{seed}|{index}|{name}".encode()).digest()
+    return np.random.default_rng(np.frombuffer(key, dtype=np.uint32))
+
+
+@dataclass
+class Traffic:
+    """Bytes and exchanges of a run.
+
+    Args:
+        exchanges: exchanges so far, the set-up included.
+        down: bytes sent to each client, by position.
+        up: bytes received from each client, by position.
+    """
+
+    exchanges: int
+    down: dict[int, int]
+    up: dict[int, int]
+
+
+class Federation:
+    """Clients behind a secure sum. Every number that leaves a client passes through `ask`.
+
+    Args:
+        configuration: what the parties agreed on.
+        session: the secure sum's session on the coordinator.
+        engine: what carries the bytes.
+        transcript: the record of the run; one loaded from disk is replayed before anything is asked.
+        domain: declared domain, or None.
+        timeout: seconds that a client may take for one reply; None waits for all.
+        watch: called after every opened sum with its index, question and total.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        session: Session,
+        engine: Engine,
+        transcript: Transcript,
+        *,
+        opens_to: str,
+        reveals: str,
+        domain: Domain | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.transcript = transcript
+        self.traffic = Traffic(0, {}, {})
+        self._session, self._engine, self._timeout = session, engine, timeout
+        self._domain, self._watch = domain, watch
+        self._opened = False
+        self._replay = self._begin(opens_to, reveals)
+        self._index = 0
+
+    def _begin(self, opens_to: str, reveals: str) -> list[tuple[Asked, Total]]:
+        if not self.transcript.records:
+            self.transcript.begin(self.configuration, opens_to, reveals)
+            return []
+        began = self.transcript.records[0]
+        if not isinstance(began, Began) or began.configuration != self.configuration:
+            raise ResumeError(
+                "the transcript is of another run: clients, parameters and protocol must be the same."
+            )
+        return self.transcript.totals()
+
+    @property
+    def setting(self) -> Setting:
+        """The public facts that an algorithm starts from."""
+        return Setting(self.configuration.clients, self.configuration.n_features, self._domain)
+
+    def run(self, algorithm: Algorithm[Outcome]) -> Outcome:
+        """Drive an algorithm to its outcome.
+
+        Raises:
+            ProtocolError: a sum could not be opened; the transcript keeps what was.
+            ResumeError: the transcript that is replayed is of another run.
+        """
+        conversation = algorithm.converse(self.setting)
+        try:
+            ask = next(conversation)
+            while True:
+                ask = conversation.send(self.ask(ask))
+        except StopIteration as finished:
+            outcome: Outcome = finished.value
+            return outcome
+
+    def ask(self, ask: Ask) -> Total:
+        """Ask one question of a cohort and return the total; replayed where the transcript has it."""
+        index, self._index = self._index, self._index + 1
+        total = self._replayed(index, ask) if index < len(self._replay) else self._sum(index, ask)
+        if self._watch is not None:
+            self._watch(index, ask, total)
+        return total
+
+    def _replayed(self, index: int, ask: Ask) -> Total:
+        asked, total = self._replay[index]
+        if (asked.question, asked.cohort) != (ask.question.to_bytes(), ask.cohort):
+            raise ResumeError(
+                f"sum {index} of the transcript answers another question than the run asks now."
+            )
+        return total
+
+    def _sum(self, index: int, ask: Ask) -> Total:
+        self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
+        if not self._opened:
+            self._drive(self._session.open(), index)
+            self._opened = True
+        total = self._drive(self._session.sum(ask.question, index, ask.cohort, ask.upcoming), index)
+        self.transcript.summed(index, total)
+        return total
+
+    def _drive(self, steps: Steps[Outcome], index: int) -> Outcome:
+        try:
+            exchange = next(steps)
+            while True:
+                replies = self._engine.exchange(exchange, self._timeout)
+                self._count(exchange.requests.items(), replies)
+                self.transcript.exchanged(index, exchange, replies)
+                exchange = steps.send(replies)
+        except StopIteration as finished:
+            outcome: Outcome = finished.value
+            return outcome
+
+    def _count(self, requests: Iterable[tuple[int, bytes]], replies: Iterable[tuple[int, bytes]]) -> None:
+        self.traffic.exchanges += 1
+        for client, data in requests:
+            self.traffic.down[client] = self.traffic.down.get(client, 0) + len(data)
+        for client, data in replies:
+            self.traffic.up[client] = self.traffic.up.get(client, 0) + len(data)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the transcript already holds the run's result."""
+        return any(isinstance(record, Ended) for record in self.transcript.records)

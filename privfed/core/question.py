@@ -1,0 +1,179 @@
+"""Questions: the only code that touches a client's data.
+
+A question is a frozen value of public arrays and options. It knows the specification of its
+statistics and answers for one client, or for many simulated clients in one pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import lru_cache
+from types import UnionType
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.messages import Array, encode
+from privfed.core.statistics import Statistics, StatisticsSpec
+from privfed.errors import ArgumentError, DataError, MessageError
+
+
+class AdditiveOver(Enum):
+    """Over what a question's statistics add up."""
+
+    RECORDS = "records"
+    CLIENTS = "clients"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientData:
+    """One client's rows, and their labels where it has them.
+
+    Args:
+        features: float64 of shape (n_rows, n_features), n_rows >= 1, finite.
+        labels: int64 codes of shape (n_rows,), or None.
+        cache: what questions keep between sums (local centroids, clipped rows); it never leaves.
+    """
+
+    features: FloatArray
+    labels: npt.NDArray[np.int64] | None = None
+    cache: dict[object, object] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        features = frozen_array(self.features)
+        if features.ndim != 2 or 0 in features.shape:
+            raise DataError(f"a client's data needs rows and columns, got shape {features.shape}.")
+        if not np.isfinite(features).all():
+            raise DataError("a client's data holds NaN or infinity; drop or impute these rows.")
+        object.__setattr__(self, "features", features)
+        if self.labels is not None and np.shape(self.labels) != (features.shape[0],):
+            raise DataError(f"{np.shape(self.labels)} labels do not fit {features.shape[0]} rows.")
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.features.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.features.shape[1])
+
+    def within(self, ranges: Ranges) -> tuple[ClientData, int]:
+        """Return the data with its rows clipped to `ranges`, and how many rows that moved."""
+        key = ("within", ranges.low.tobytes(), ranges.high.tobytes())
+        if key not in self.cache:
+            clipped = ranges.clip(self.features)
+            moved = int(np.count_nonzero((clipped != self.features).any(axis=1)))
+            self.cache[key] = (ClientData(clipped, self.labels) if moved else self, moved)
+        kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
+        return kept
+
+
+Option = int | float | str | bool | None
+
+
+class QuestionMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question on the wire: its registered name, its arrays and its options."""
+
+    name: str
+    arrays: dict[str, Array]
+    options: dict[str, Option]
+
+
+_REGISTRY: dict[str, type[Question]] = {}
+_DECODER = msgspec.msgpack.Decoder(QuestionMessage)
+SomeQuestion = TypeVar("SomeQuestion", bound="type[Question]")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question(ABC):
+    """What every client of a cohort is asked.
+
+    Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, or `Ranges`.
+
+    Args:
+        ranges: ranges of the data; the client clips its rows to them before it answers.
+    """
+
+    additive_over: ClassVar[AdditiveOver]
+    ranges: Ranges
+
+    @property
+    @abstractmethod
+    def spec(self) -> StatisticsSpec:
+        """Layout and per-entry ranges of one client's answer."""
+
+    @abstractmethod
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass: exactly what each would answer alone."""
+
+    def answer(self, data: ClientData, generator: np.random.Generator) -> Statistics:
+        """Answer for one client."""
+        return self.answer_all([data], [generator])[0]
+
+    def to_bytes(self) -> bytes:
+        """Return the encoding that travels and that masks are bound to."""
+        arrays: dict[str, Array] = {}
+        options: dict[str, Option] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, Ranges):
+                arrays["ranges.low"], arrays["ranges.high"] = Array.of(value.low), Array.of(value.high)
+                options["ranges.rows"] = value.rows
+            elif isinstance(value, np.ndarray):
+                arrays[one.name] = Array.of(value)
+            else:
+                options[one.name] = value.item() if isinstance(value, np.generic) else value
+        return encode(QuestionMessage(type(self).__name__, arrays, options))
+
+
+def register(question: SomeQuestion) -> SomeQuestion:
+    """Make a question known by its class name, so that it can be decoded (a class decorator)."""
+    _REGISTRY[question.__name__] = question
+    return question
+
+
+def _fits(value: object, hint: Any) -> bool:
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    allowed = {get_origin(kind) or kind for kind in kinds}
+    return type(value) in allowed or (float in allowed and type(value) is int)
+
+
+def _rebuild(message: QuestionMessage) -> Question:
+    kind = _REGISTRY[message.name]
+    values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
+    values.update(message.options)
+    low, high, rows = (values.pop(f"ranges.{part}") for part in ("low", "high", "rows"))
+    if not isinstance(low, np.ndarray) or not isinstance(high, np.ndarray) or type(rows) is not int:
+        raise TypeError("ranges")
+    hints = get_type_hints(kind)
+    if not all(_fits(value, hints[name]) for name, value in values.items()):
+        raise TypeError("fields")
+    return kind(ranges=Ranges(low, high, rows), **values)
+
+
+@lru_cache(maxsize=16)
+def question_from_bytes(data: bytes) -> Question:
+    """Return the question that `data` encodes.
+
+    Raises:
+        MessageError: not a well-formed question, or one that this party does not know.
+    """
+    try:
+        question = _rebuild(_DECODER.decode(data))
+    except (msgspec.MsgspecError, ArgumentError, KeyError, TypeError, ValueError):
+        raise MessageError("not a well-formed question", sender="the coordinator", stage="question") from None
+    if question.to_bytes() != data:
+        raise MessageError(
+            "question is not in its canonical encoding", sender="the coordinator", stage="question"
+        )
+    return question

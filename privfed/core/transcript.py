@@ -1,0 +1,314 @@
+"""The append-only record of a run, and the views that parties have of it.
+
+It keeps questions, totals and plain answers; of masked or encrypted bytes their length and hash.
+Never a key, never a seed of claimed noise. On disk it is one JSON record a line (`transcript.jsonl`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Ask, Total
+from privfed.core.engine import Exchange, Replies
+from privfed.core.messages import Array
+from privfed.core.question import Question, question_from_bytes
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError, MessageError, RunFolderError
+
+FILE = "transcript.jsonl"
+
+
+Kind = TypeVar("Kind")
+
+
+class Record(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the records."""
+
+
+class Began(Record, frozen=True):
+    """A run began: what the parties agreed on, and who opens its totals."""
+
+    version: int
+    configuration: Configuration
+    opens_to: str
+    reveals: str
+
+
+class Asked(Record, frozen=True):
+    """A question was sent."""
+
+    index: int
+    question: bytes
+    cohort: int
+    clients: tuple[int, ...]
+    purpose: str
+
+
+class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One message: its client, its length in bytes, its SHA-256, and itself with record="messages"."""
+
+    client: int
+    size: int
+    sha256: str
+    data: bytes | None = None
+
+
+class Exchanged(Record, frozen=True):
+    """One exchange: requests down to the clients, replies up from them."""
+
+    index: int
+    stage: str
+    number: int
+    down: tuple[Sent, ...]
+    up: tuple[Sent, ...]
+
+
+class Summed(Record, frozen=True):
+    """A sum was opened."""
+
+    index: int
+    statistics: dict[str, Array]
+    contributors: tuple[int, ...]
+    dropped: dict[int, str]
+    clipped: int
+    rejected: dict[int, str]
+    contributions: dict[int, dict[str, Array]] | None = None
+
+
+class Ended(Record, frozen=True):
+    """The run ended with this public result."""
+
+    result: dict[str, Array]
+
+
+Any = Began | Asked | Exchanged | Summed | Ended
+_decode = msgspec.json.Decoder(Any).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _wire(statistics: Statistics) -> dict[str, Array]:
+    return {name: Array.of(array) for name, array in statistics.items()}
+
+
+def _unwire(arrays: Mapping[str, Array]) -> Statistics:
+    return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
+
+
+class Transcript:
+    """The record of one run, in memory and, with a folder, on disk.
+
+    Args:
+        folder: where to keep `transcript.jsonl`; None keeps it in memory only.
+        record: "digests", or "messages" to keep masked and encrypted bytes whole.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, record: Literal["digests", "messages"] = "digests"
+    ) -> None:
+        self.records: list[Any] = []
+        self._whole = record == "messages"
+        self._path = None if folder is None else folder / FILE
+
+    @classmethod
+    def load(cls, folder: Path) -> Transcript:
+        """Read a run's transcript; a last line cut off by a crash is dropped from memory and disk.
+
+        Raises:
+            RunFolderError: no transcript there, or a line within it is damaged.
+        """
+        transcript = cls(folder)
+        path = folder / FILE
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except OSError:
+            raise RunFolderError(f"{folder} holds no {FILE}; name the folder of a run.") from None
+        kept = 0
+        for number, line in enumerate(lines, start=1):
+            if number == len(lines) and not line.endswith(b"\n"):
+                break
+            try:
+                transcript.records.append(_decode(line))
+            except (msgspec.MsgspecError, ValueError):
+                raise RunFolderError(
+                    f"{path}, line {number}, is damaged; restore the file or start anew."
+                ) from None
+            kept += len(line)
+        if not transcript.records or not isinstance(transcript.records[0], Began):
+            raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
+        os.truncate(path, kept)
+        return transcript
+
+    def _append(self, record: Any, durable: bool = False) -> None:
+        self.records.append(record)
+        if self._path is None:
+            return
+        with self._path.open("ab") as file:
+            file.write(_encode(record) + b"\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+    def begin(self, configuration: Configuration, opens_to: str, reveals: str) -> None:
+        """Record the agreement of the run.
+
+        Raises:
+            RunFolderError: the folder already holds a transcript.
+        """
+        if self._path is not None:
+            if self._path.exists():
+                raise RunFolderError(
+                    f"{self._path.parent} already holds a run; resume it or name another folder."
+                )
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._append(
+            Began(version=1, configuration=configuration, opens_to=opens_to, reveals=reveals), durable=True
+        )
+
+    def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:
+        """Record a question before it is sent."""
+        self._append(
+            Asked(
+                index=index,
+                question=ask.question.to_bytes(),
+                cohort=ask.cohort,
+                clients=clients,
+                purpose=ask.purpose,
+            )
+        )
+
+    def exchanged(self, index: int, exchange: Exchange, replies: Replies) -> None:
+        """Record one exchange."""
+        down, up = self._sent(exchange.requests.items()), self._sent(replies)
+        self._append(Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up))
+
+    def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[Sent, ...]:
+        return tuple(
+            Sent(client, len(data), hashlib.sha256(data).hexdigest(), data if self._whole else None)
+            for client, data in messages
+        )
+
+    def summed(self, index: int, total: Total) -> None:
+        """Record an opened total; on disk it is durable when this returns."""
+        shown = total.contributions
+        record = Summed(
+            index=index,
+            statistics=_wire(total.statistics),
+            contributors=total.contributors,
+            dropped=dict(total.dropped),
+            clipped=total.clipped,
+            rejected=dict(total.rejected),
+            contributions=None
+            if shown is None
+            else {i: _wire(statistics) for i, statistics in shown.items()},
+        )
+        self._append(record, durable=True)
+
+    def ended(self, result: Mapping[str, Array]) -> None:
+        """Record the public result."""
+        self._append(Ended(result=dict(result)), durable=True)
+
+    @property
+    def configuration(self) -> Configuration:
+        """What the parties agreed on."""
+        return self._began().configuration
+
+    def _began(self) -> Began:
+        if not self.records or not isinstance(self.records[0], Began):
+            raise RunFolderError("the transcript is empty: no run has begun.")
+        return self.records[0]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the records of one kind, in order."""
+        return [record for record in self.records if isinstance(record, kind)]
+
+    def totals(self) -> list[tuple[Asked, Total]]:
+        """Return each opened sum, in order, with the question that asked for it."""
+        asked = {record.index: record for record in self.records if isinstance(record, Asked)}
+        return [(asked[r.index], _total(r)) for r in self.records if isinstance(r, Summed)]
+
+    def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
+        """Cut out what one party saw.
+
+        Args:
+            party: "server", "observer" (who sees the final model only) or "clients" (what the
+                colluding clients see together).
+            colluding: positions of clients that tell the party all they know.
+
+        Returns:
+            The view. Colluders' own statistics are in it where the sum showed them; otherwise the
+            attacker, who holds its colluders' data, answers the questions in the view itself.
+        """
+        if party not in ("server", "observer", "clients"):
+            raise ArgumentError(f'party must be "server", "observer" or "clients", got {party!r}.')
+        began, colluders = self._began(), tuple(sorted(set(colluding)))
+        unknown = [i for i in colluders if not 0 <= i < len(began.configuration.clients)]
+        if unknown:
+            raise ArgumentError(
+                f"clients {unknown} are not in this run of {len(began.configuration.clients)}."
+            )
+        ended = [record for record in self.records if isinstance(record, Ended)]
+        result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
+        if party == "observer" and not colluders:
+            return View("observer", (), began.configuration.clients, (), result)
+        reads_totals = began.opens_to == party or (began.opens_to == "clients" and bool(colluders))
+        server = party == "server"
+        # A sum that was in flight when the run stopped was asked twice.
+        asked = {record.index: record for record in self.records if isinstance(record, Asked)}
+        sums = tuple(self._sum_view(r, server, reads_totals, colluders) for r in asked.values())
+        return View(party, colluders, began.configuration.clients, sums, result)
+
+    def _sum_view(
+        self, asked: Asked, server: bool, reads_totals: bool, colluders: tuple[int, ...]
+    ) -> SumView:
+        summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
+        answers: dict[int, Statistics] = {}
+        if summed is not None and summed.contributions is not None:
+            shown = summed.contributions.items()
+            answers = {i: _unwire(arrays) for i, arrays in shown if server or i in colluders}
+        return SumView(
+            index=asked.index,
+            purpose=asked.purpose,
+            question=_question(asked),
+            cohort=asked.clients,
+            contributors=summed.contributors if summed and server else (),
+            total=_unwire(summed.statistics) if summed and reads_totals else None,
+            answers=answers,
+            upload_bytes=self._upload_bytes(asked.index) if server else {},
+        )
+
+    def _upload_bytes(self, index: int) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for record in self.records:
+            if isinstance(record, Exchanged) and record.index == index:
+                for sent in record.up:
+                    sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
+        return sizes
+
+
+def _question(asked: Asked) -> Question:
+    try:
+        return question_from_bytes(asked.question)
+    except MessageError:
+        raise RunFolderError(
+            f"the question of sum {asked.index} is damaged, or of a newer privfed."
+        ) from None
+
+
+def _total(record: Summed) -> Total:
+    shown = record.contributions
+    return Total(
+        statistics=_unwire(record.statistics),
+        contributors=record.contributors,
+        dropped=record.dropped,
+        clipped=record.clipped,
+        rejected=record.rejected,
+        contributions=None if shown is None else {i: _unwire(arrays) for i, arrays in shown.items()},
+    )

@@ -1,0 +1,54 @@
+"""What one party saw of a run. A view never holds the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+from privfed.core.statistics import Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class SumView:
+    """What a party saw of one sum.
+
+    Args:
+        index: index of the sum in the run.
+        purpose: what it was for ("range", "start", "round", "score").
+        question: what was asked.
+        cohort: positions of the clients that were asked.
+        contributors: positions of those in the sum; empty for who cannot tell.
+        total: the opened total; None for who cannot read it.
+        answers: position -> statistics, of the clients whose answers the party saw.
+        upload_bytes: position -> bytes that the client sent, for the server.
+    """
+
+    index: int
+    purpose: str
+    question: Question
+    cohort: tuple[int, ...]
+    contributors: tuple[int, ...]
+    total: Statistics | None
+    answers: Mapping[int, Statistics]
+    upload_bytes: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a party, together with its colluders, saw of a run.
+
+    Args:
+        party: "server", "observer" or "clients".
+        colluding: positions of the clients that tell the party all they know.
+        clients: names of all clients, by position.
+        sums: what it saw of each sum, in order.
+        result: the public result ("centers"), once the run has ended.
+    """
+
+    party: str
+    colluding: tuple[int, ...]
+    clients: tuple[str, ...]
+    sums: tuple[SumView, ...]
+    result: Mapping[str, FloatArray]

@@ -1,0 +1,17 @@
+"""The clients' data: loading it, checking it, and splitting one table into simulated clients."""
+
+from privfed.data.loading import load_clients, load_features
+from privfed.data.partition import by_dirichlet, by_kmeans, half_iid, iid, partition
+from privfed.data.table import ClientTable, ClientTables
+
+__all__ = [
+    "ClientTable",
+    "ClientTables",
+    "by_dirichlet",
+    "by_kmeans",
+    "half_iid",
+    "iid",
+    "load_clients",
+    "load_features",
+    "partition",
+]

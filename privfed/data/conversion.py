@@ -1,0 +1,122 @@
+"""From the columns of a frame to arrays: numbers, texts, codes.
+
+What counts as a missing number: an empty field, and the words in `MISSING`. They become NaN here;
+who holds them, and how many, is told where the client's name is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from privfed.core.domain import FloatArray
+from privfed.data.ordering import natural_key
+from privfed.errors import DataError
+
+# In lower case; upper and lower case count the same.
+MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+
+_DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
+
+
+def feature_array(frame: pl.DataFrame, columns: Sequence[str], origin: str) -> FloatArray:
+    """Return columns of a frame as numbers: false is 0, true is 1, a missing value is NaN.
+
+    Args:
+        frame: has all of `columns`.
+        columns: which columns, in which order; at least one.
+        origin: whose rows they are, as a message shall name it.
+
+    Returns:
+        float64 of shape (frame.height, len(columns)).
+
+    Raises:
+        DataError: a column is not numeric.
+    """
+    features = np.empty((frame.height, len(columns)), dtype=np.float64)
+    for position, name in enumerate(columns):
+        features[:, position] = _numbers(frame[name], origin)
+    return features
+
+
+def text_column(column: pl.Series, origin: str, role: str) -> pl.Series:
+    """Return a column of ids or labels as text: the number 3 and the float 3.0 are both "3".
+
+    Args:
+        column: values of any plain type.
+        origin: whose rows they are, as a message shall name it.
+        role: "group" or "label", as a message shall name it.
+
+    Raises:
+        DataError: a value is missing, or the column holds lists, structures or bytes.
+    """
+    try:
+        text = _whole(column).cast(pl.String).str.strip_chars().replace("", None)
+    except pl.exceptions.PolarsError:
+        raise _not_text(column, origin, role) from None
+    if column.dtype.is_nested():
+        raise _not_text(column, origin, role)
+    if missing := text.null_count():
+        raise DataError(
+            f"{origin} has {missing} rows without a value in the {role} column {column.name!r}; "
+            "fill them in or remove those rows before loading."
+        )
+    return text
+
+
+def sorted_names(columns: Sequence[pl.Series]) -> tuple[str, ...]:
+    """Return the different texts of all columns together, in natural order."""
+    return tuple(sorted({name for column in columns for name in column.unique()}, key=natural_key))
+
+
+def codes(column: pl.Series, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the position of each text in `names`, int64 of shape (len(column),)."""
+    positions = column.replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64)
+    return positions.to_numpy()
+
+
+def _numbers(column: pl.Series, origin: str) -> FloatArray:
+    if column.dtype == pl.String:
+        column = _parsed(column, origin)
+    elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
+        raise _not_numeric(column.name, origin, f"its type is {column.dtype}")
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _parsed(column: pl.Series, origin: str) -> pl.Series:
+    """Return the numbers or truth values that a column of text spells, null where one is missing."""
+    text = column.str.strip_chars().str.to_lowercase().replace(dict.fromkeys(MISSING))
+    present = text.drop_nulls()
+    if present.len() and present.is_in(["true", "false"]).all():
+        return text == "true"
+    numbers = text.cast(pl.Float64, strict=False)
+    if unreadable := numbers.null_count() - text.null_count():
+        commas = present.str.contains(_DECIMAL_COMMA).any()
+        hint = "; some have a decimal comma: write them with a point" if commas else ""
+        raise _not_numeric(column.name, origin, f"{unreadable} of {len(text)} values are no numbers{hint}")
+    return numbers
+
+
+def _whole(column: pl.Series) -> pl.Series:
+    """Return floats that are all whole as integers: ids became floats where one was missing once."""
+    if not column.dtype.is_float():
+        return column
+    column = column.fill_nan(None)
+    whole = column.cast(pl.Int64, strict=False)
+    return whole if (whole == column).all() and whole.null_count() == column.null_count() else column
+
+
+def _not_numeric(name: str, origin: str, reason: str) -> DataError:
+    return DataError(
+        f"column {name!r} of {origin} is not numeric ({reason}); "
+        "drop it from the file, or choose the numeric columns with columns= (--columns)."
+    )
+
+
+def _not_text(column: pl.Series, origin: str, role: str) -> DataError:
+    return DataError(
+        f"the {role} column {column.name!r} of {origin} has type {column.dtype}; save texts or numbers in it."
+    )

@@ -1,0 +1,298 @@
+"""Clients from files: a table with a group column, a folder of one file a client, or arrays.
+
+Simulations load all clients at once; a party of a real federation loads its own file as one client. Rows are
+returned to the caller only: error messages name files, clients and columns and count values, but quote none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from privfed.core.domain import FloatArray
+from privfed.data.conversion import codes, feature_array, sorted_names, text_column
+from privfed.data.ordering import natural_key
+from privfed.data.reading import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix
+from privfed.data.table import ClientTable, ClientTables, check_finite, repeated
+from privfed.errors import ArgumentError, DataError
+
+PathLike = str | os.PathLike[str]
+
+# Names of the arrays that an .npz file of rows holds, unless the caller names others.
+_FEATURES, _LABEL, _GROUP = "X", "y", "client"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Rows that are one client's, or several clients' told apart by a group column.
+
+    Args:
+        name: what the client is called when there is no group column.
+        origin: what messages call the rows.
+        frame: the rows.
+        label: column that holds the labels, or None.
+        group: column that tells the clients apart, or None.
+    """
+
+    name: str
+    origin: str
+    frame: pl.DataFrame
+    label: str | None
+    group: str | None = None
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a name that is no column."""
+        for name in names:
+            if name not in self.frame.columns:
+                raise DataError(
+                    f"{self.origin} has no column {name!r}; its columns are {_listed(self.frame.columns)}."
+                )
+
+    def texts(self, name: str | None, role: str) -> pl.Series | None:
+        """Return the column of that name as text; None for no name."""
+        return None if name is None else text_column(self.frame[name], self.origin, role)
+
+    def features(self) -> list[str]:
+        """Return the names of all columns but the label's and the group's."""
+        names = [name for name in self.frame.columns if name not in (self.label, self.group)]
+        if not names:
+            raise DataError(
+                f"{self.origin} has no feature columns; its columns are {_listed(self.frame.columns)}."
+            )
+        if "" in names:
+            raise DataError(
+                f"{self.origin} has a column without a name (an index that was saved along?); "
+                "name it, drop it, or choose columns with columns= (--columns)."
+            )
+        return names
+
+
+def load_clients(
+    path: PathLike,
+    *,
+    group: str | None = None,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
+    separator: str | None = None,
+) -> ClientTables:
+    """Load the rows of all clients from a file or a folder.
+
+    Kinds of files: CSV and TSV (UTF-8 with a header line, also packed by gzip), Parquet, and .npz without
+    pickles. A folder holds one file a client, named after it. A file is split into clients by its column
+    `group`; without one it is a single client, named after the file. An .npz file holds an array X of rows,
+    with y for labels and `client` for the group where it has them, and its columns are called x0, x1, ...;
+    or, without an X, one array of rows for each client under the client's name. Clients stand in the natural
+    order of their names.
+
+    Args:
+        path: the file or folder.
+        group: column (in an .npz file: array, by default "client") that tells whose row it is; not for
+            folders.
+        label: column (in an .npz file: array, by default "y") of true labels of any type; it is never a
+            feature.
+        columns: names of the feature columns, in the order to be used; None for all but group and label, in
+            the order of the first client. Columns of other clients are matched by name.
+        separator: character between the fields of a CSV file; None to find , ; tab or | in the header line.
+
+    Returns:
+        The clients. Labels are codes into `label_names`, the sorted values of all clients together.
+
+    Raises:
+        ArgumentError: `columns` is empty, repeats itself or names the group or label; `group` is also the
+            label, or is given where each client has its own file or array; `separator` is not one character.
+        DataError: a file is missing, empty, unreadable or of an unknown kind; a column is unknown, repeated,
+            not numeric or not the same for all clients; a value is missing or infinite; some clients have no
+            labels.
+    """
+    _check_choice(columns, group, label)
+    sources = _sources(Path(path), group, label, separator)
+    for source in sources:
+        # First of all: a misspelt group would otherwise show up as a column of text among the features.
+        source.require([name for name in (source.group, source.label) if name is not None])
+    names = _common_columns(sources, columns)
+    labels = [text for source in sources if (text := source.texts(source.label, "label")) is not None]
+    label_names = sorted_names(labels) if labels else None
+    tables = [table for source in sources for table in _tables(source, names, label_names)]
+    return ClientTables(tuple(tables), tuple(names), label_names)
+
+
+def load_features(
+    path: PathLike, columns: Sequence[str] | None = None, *, separator: str | None = None
+) -> FloatArray:
+    """Load rows to be assigned to clusters; the file may have other columns, which are left alone.
+
+    Args:
+        path: a CSV, TSV, Parquet or .npz file (with an array X), as for `load_clients`.
+        columns: names of the feature columns, in the order to be used; None for all columns of the file.
+        separator: character between the fields of a CSV file; None to find it.
+
+    Returns:
+        The rows, float64 of shape (n_rows, n_columns).
+
+    Raises:
+        ArgumentError: `columns` is empty or repeats itself; `separator` is not one character.
+        DataError: the file is missing or unreadable, a column is missing or not numeric, a value is missing.
+    """
+    _check_choice(columns, None, None)
+    path = Path(path)
+    if is_folder(path):
+        raise DataError(f"{path} is a folder; give one file with the rows.")
+    arrays = read_arrays(path) if suffix(path) == ".npz" else None
+    frame = read_frame(path, separator) if arrays is None else _rows_frame(path, arrays, ())
+    source = _Source(stem(path), str(path), frame, None)
+    names = list(columns) if columns is not None else source.features()
+    source.require(names)
+    features = feature_array(frame, names, source.origin)
+    check_finite(features, names, source.origin)
+    return features
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _check_choice(columns: Sequence[str] | None, group: str | None, label: str | None) -> None:
+    if group is not None and group == label:
+        raise ArgumentError(f"group and label must be two columns, got {group!r} for both.")
+    if columns is None:
+        return
+    if isinstance(columns, str) or len(columns) == 0:
+        raise ArgumentError(f"columns must be a list of one or more names, got columns={columns!r}.")
+    if twice := repeated(columns):
+        raise ArgumentError(f"columns names {twice[0]!r} twice; name each column once.")
+    for role, name in (("group", group), ("label", label)):
+        if name in columns:
+            raise ArgumentError(
+                f"columns names {name!r}, which is the {role}; a {role} column is no feature."
+            )
+
+
+def _sources(path: Path, group: str | None, label: str | None, separator: str | None) -> list[_Source]:
+    if is_folder(path):
+        _refuse_group(group, f"the folder {path}: each of its files is one client")
+        files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
+        return [_own_file(file, label, separator) for file in files]
+    if suffix(path) != ".npz":
+        return [_Source(stem(path), str(path), read_frame(path, separator), label, group)]
+    arrays = read_arrays(path)
+    if _FEATURES in arrays:
+        return [_rows_source(path, arrays, label, group)]
+    _refuse_group(group, f"{path}: without an array 'X' each of its arrays is one client")
+    if label is not None:
+        raise ArgumentError(
+            f"label={label!r} cannot be used with {path}: without an array 'X' it has no labels."
+        )
+    return _array_sources(path, arrays)
+
+
+def _refuse_group(group: str | None, where: str) -> None:
+    if group is not None:
+        raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
+
+
+def _own_file(path: Path, label: str | None, separator: str | None) -> _Source:
+    """Read a file of a folder: the rows of one client."""
+    name, origin = stem(path), f"client {stem(path)!r}"
+    if suffix(path) != ".npz":
+        return _Source(name, origin, read_frame(path, separator), label)
+    arrays = read_arrays(path)
+    if label is None and _LABEL in arrays:
+        label = _LABEL
+    return _Source(name, origin, _rows_frame(path, arrays, (label,)), label)
+
+
+def _rows_source(path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None) -> _Source:
+    """Make a source of X; the default label is not taken where it is named as the group, or the reverse."""
+    if label is None and _LABEL in arrays and group != _LABEL:
+        label = _LABEL
+    if group is None and _GROUP in arrays and label != _GROUP:
+        group = _GROUP
+    return _Source(stem(path), str(path), _rows_frame(path, arrays, (label, group)), label, group)
+
+
+def _rows_frame(path: Path, arrays: dict[str, AnyArray], extra: Sequence[str | None]) -> pl.DataFrame:
+    """Return X as columns x0, x1, ... together with the arrays of `extra`, one value a row."""
+    if _FEATURES not in arrays:
+        raise DataError(
+            f"{path} has no array 'X'; save the rows as X. Its arrays are {_listed(sorted(arrays))}."
+        )
+    frame = _array_frame(arrays[_FEATURES], f"array 'X' of {path}")
+    for name in extra:
+        if name is not None and name in arrays and name not in frame.columns:
+            frame = frame.with_columns(_value_column(path, name, arrays[name], frame.height))
+    return frame
+
+
+def _array_sources(path: Path, arrays: dict[str, AnyArray]) -> list[_Source]:
+    frames = {name: _array_frame(array, f"array {name!r} of {path}") for name, array in arrays.items()}
+    names = sorted(frames, key=natural_key)
+    return [_Source(name, f"client {name!r}", frames[name], None) for name in names]
+
+
+def _array_frame(array: AnyArray, origin: str) -> pl.DataFrame:
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(
+            f"{origin} has shape {array.shape} and type {array.dtype}; "
+            "save numbers of shape (n_rows, n_columns)."
+        )
+    if 0 in array.shape:
+        raise DataError(f"{origin} is empty (shape {array.shape}); leave it out or give it data.")
+    values = _plain(array)
+    return pl.DataFrame({f"x{position}": values[:, position] for position in range(values.shape[1])})
+
+
+def _value_column(path: Path, name: str, array: AnyArray, n_rows: int) -> pl.Series:
+    if array.shape != (n_rows,) or array.dtype.kind not in "biufU":
+        raise DataError(
+            f"array {name!r} of {path} has shape {array.shape} and type {array.dtype}; "
+            f"save one text or number for each of the {n_rows} rows of X."
+        )
+    return pl.Series(name, array.tolist() if array.dtype.kind == "U" else _plain(array))
+
+
+def _plain(array: AnyArray) -> AnyArray:
+    """Return an array of a type that polars knows: it has no floats of 80 bits."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _common_columns(sources: Sequence[_Source], columns: Sequence[str] | None) -> list[str]:
+    """Return the feature columns, which every source has."""
+    if columns is not None:
+        for source in sources:
+            source.require(columns)
+        return list(columns)
+    first = sources[0].features()
+    for source in sources[1:]:
+        if difference := set(first) ^ set(source.features()):
+            raise DataError(
+                f"{sources[0].origin} and {source.origin} have different columns: only one of them has "
+                f"{_listed(sorted(difference, key=natural_key))}; "
+                "rename them, or choose common ones with columns= (--columns)."
+            )
+    return first
+
+
+def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] | None) -> list[ClientTable]:
+    """Make the tables of the clients of one source."""
+    features = feature_array(source.frame, columns, source.origin)
+    texts, clients = source.texts(source.label, "label"), source.texts(source.group, "group")
+    labels = None if texts is None or label_names is None else codes(texts, label_names)
+    if clients is None:
+        return [ClientTable(source.name, features, labels)]
+    names = sorted_names([clients])
+    members = codes(clients, names)
+    # Stable, so that a client's rows stay in the order of the file.
+    order, starts = (
+        np.argsort(members, kind="stable"),
+        np.searchsorted(np.sort(members), range(1, len(names))),
+    )
+    return [
+        ClientTable(name, features[rows], labels if labels is None else labels[rows])
+        for name, rows in zip(names, np.split(order, starts), strict=True)
+    ]

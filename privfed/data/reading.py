@@ -1,0 +1,231 @@
+"""What lies in one file: a frame of columns, or named arrays.
+
+This module knows formats, and nothing of clients. Every way in which a file can be missing, damaged or no
+table ends in a `DataError` of one line. The libraries' own messages are not passed on: they quote the file's
+content.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zipfile
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from privfed.data.table import repeated
+from privfed.errors import ArgumentError, DataError
+
+SEPARATORS = (",", ";", "\t", "|")
+# Longest first, so that ".csv.gz" is taken off as a whole.
+SUFFIXES = (".csv.gz", ".tsv.gz", ".parquet", ".csv", ".tsv", ".npz")
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# What a damaged or hostile archive of arrays makes zipfile and NumPy raise.
+_ARCHIVE_ERRORS = (
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+AnyArray = npt.NDArray[np.generic]
+
+
+def suffix(path: Path) -> str:
+    """Return which of `SUFFIXES` the file's name ends with, in lower case.
+
+    Raises:
+        DataError: it ends with none of them.
+    """
+    for known in SUFFIXES:
+        if path.name.lower().endswith(known):
+            return known
+    raise DataError(
+        f"{path} is no file of a known kind; its name must end with one of {', '.join(SUFFIXES)}."
+    )
+
+
+def stem(path: Path) -> str:
+    """Return the file's name without its suffix: what a client is called after its file."""
+    return path.name[: -len(suffix(path))] or path.name
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether the path is a folder; otherwise it is a file.
+
+    Raises:
+        DataError: there is nothing at the path, or it may not be looked at.
+    """
+    try:
+        exists, folder = path.exists(), path.is_dir()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not exists:
+        raise DataError(f"{path} does not exist; check the path.")
+    return folder
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder, without hidden ones, in no particular order.
+
+    Raises:
+        DataError: the folder may not be read, holds no file, or holds another folder.
+    """
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+        folders = [entry.name for entry in entries if entry.is_dir()]
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    if folders:
+        raise DataError(
+            f"{folder} holds a folder ({min(folders)!r}); keep one file a client in it, and nothing else."
+        )
+    if not entries:
+        raise DataError(f"{folder} holds no files; put one file a client in it.")
+    return entries
+
+
+def read_frame(path: Path, separator: str | None = None) -> pl.DataFrame:
+    """Read a CSV or Parquet file.
+
+    Args:
+        path: a file whose suffix is not ".npz".
+        separator: one character between the fields of a CSV file; None to find it in the header line.
+
+    Returns:
+        Its columns; those of a CSV file are text, so that an id "007" stays what it is.
+
+    Raises:
+        ArgumentError: `separator` is not one character.
+        DataError: the file is missing, unreadable, without header or rows, or has two columns of one name.
+    """
+    content = _content(path)
+    frame = _parquet(path, content) if suffix(path) == ".parquet" else _csv(path, content, separator)
+    if frame.height == 0:
+        raise DataError(f"{path} has no rows; leave it out or give it data.")
+    return frame
+
+
+def read_arrays(path: Path) -> dict[str, AnyArray]:
+    """Read all arrays of an .npz file, never unpickling.
+
+    Raises:
+        DataError: the file is missing, unreadable, no archive of arrays, or an array holds Python objects.
+    """
+    content = _content(path)
+    # A lone .npy, or a pickle, is no archive: NumPy would open the first as an array.
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        raise _unreadable(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except _ARCHIVE_ERRORS as error:
+        raise _unreadable(path, error) from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise _unreadable(path)
+    if not arrays:
+        raise DataError(f"{path} holds no arrays; save X, or one array a client, in it.")
+    return arrays
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, unpacked if they start as gzip does, whatever the name."""
+    try:
+        content = path.read_bytes()
+        # Python's gzip compares the checksum at the end; a reader that streams may stop early without a word.
+        return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: BaseException | None = None) -> DataError:
+    # Of an error only its kind is told, or the operating system's reason: neither quotes the file's content.
+    reason = getattr(error, "strerror", None) or (type(error).__name__ if error else "it is no such file")
+    return DataError(
+        f"{path} cannot be read ({reason}); check that it is whole and that its name tells its kind."
+    )
+
+
+def _parquet(path: Path, content: bytes) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(io.BytesIO(content))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
+    content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    separator = _checked(separator) if separator is not None else _found_separator(content)
+    names = _header(path, content, separator)
+    # Blank lines at the end are no rows; but in a file of one column a blank line is a missing value.
+    body = content.rstrip(b"\r\n") if len(names) > 1 else content
+    try:
+        frame = pl.read_csv(body, separator=separator, infer_schema=False)
+        frame.columns = names
+    except pl.exceptions.PolarsError:
+        raise DataError(
+            f"{path} cannot be read as a table of {len(names)} columns; check that it is UTF-8 text, that "
+            "each line has as many fields as the header, and that quotes are closed."
+        ) from None
+    return frame
+
+
+def _checked(separator: str) -> str:
+    separator = {"\\t": "\t"}.get(separator, separator)  # What a shell makes of --separator '\t'.
+    printable = separator == "\t" or (separator.isascii() and separator.isprintable())
+    if len(separator) != 1 or not printable or separator == '"':
+        raise ArgumentError(
+            f"separator must be one character (such as , ; | or a tab), got separator={separator!r}; "
+            "leave it out to have it found in the header line."
+        )
+    return separator
+
+
+def _found_separator(content: bytes) -> str:
+    """Return the separator that occurs most often in the header line outside quotes; a comma if none does."""
+    line = content.partition(b"\n")[0].decode("utf-8", errors="replace")
+    unquoted = re.sub(r'"[^"]*"', "", line)
+    return max(SEPARATORS, key=unquoted.count)
+
+
+def _header(path: Path, content: bytes, separator: str) -> list[str]:
+    """Return the names in the header line; polars would silently rename those that occur twice."""
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
+    try:
+        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, error) from None
+    if not any(names):
+        raise DataError(f"{path} has no header line; put the names of the columns in its first line.")
+    if _looks_like_data(names):
+        raise DataError(
+            f"the first line of {path} holds numbers; put a line with the names of the columns before it."
+        )
+    if twice := repeated(names):
+        raise DataError(f"{path} has two columns called {twice[0]!r}; rename or remove one.")
+    return names
+
+
+def _looks_like_data(names: list[str]) -> bool:
+    """Say whether a header line is a row of data: it would be lost, and quoted in messages as names."""
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    # Tables written without names have columns 0, 1, 2, ...: those are names.
+    counted = all(name.isdigit() for name in numbers) and all(
+        float(a) < float(b) for a, b in pairwise(numbers)
+    )
+    return 2 * len(numbers) >= len(names) and not counted

@@ -1,0 +1,7 @@
+"""Engines: what carries requests to clients and replies back."""
+
+from privfed.engines.faults import Fault
+from privfed.engines.in_process import InProcessEngine
+from privfed.engines.state import FileStore, MemoryStore
+
+__all__ = ["Fault", "FileStore", "InProcessEngine", "MemoryStore"]

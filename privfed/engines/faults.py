@@ -1,0 +1,38 @@
+"""Faults that a simulation injects: what real clients and networks do wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from privfed.errors import ArgumentError
+
+KINDS = ("drop", "lost-reply", "late", "twice", "garbage", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One client's fault.
+
+    Args:
+        client: position of the client.
+        stage: stage in which it fails ("advertise", "prepare", "collect", "unmask"); None for any.
+        kind: "drop" (the request never arrives), "lost-reply" (it is answered, the reply is lost),
+            "late" (the reply arrives in the next exchange), "twice" (it arrives in this and in the
+            next), "garbage" (random bytes in its place), "truncate" (the reply without its last half).
+        sums: numbers of the sums in which it fails; None for all.
+    """
+
+    client: int
+    stage: str | None = None
+    kind: Literal["drop", "lost-reply", "late", "twice", "garbage", "truncate"] = "drop"
+    sums: frozenset[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ArgumentError(f"kind must be one of {KINDS}, got {self.kind!r}.")
+
+    def strikes(self, client: int, stage: str, number: int) -> bool:
+        """Say whether the fault happens to a client in a stage of a sum."""
+        here = self.client == client and self.stage in (None, stage)
+        return here and (self.sums is None or number in self.sums)

@@ -1,0 +1,102 @@
+"""The in-process engine: all clients in this process. A simulation: there is no boundary of trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from privfed.core.engine import Answerer, Client, Exchange, Replies
+from privfed.core.federation import client_generator
+from privfed.core.question import ClientData, Question
+from privfed.core.statistics import Statistics
+from privfed.engines.faults import Fault
+
+
+class Pool:
+    """The data of all simulated clients; answers a question for all clients of an exchange in one pass.
+
+    Args:
+        data: each client's data, by position.
+        names: each client's name, by position; keys its generator.
+        seed: of the clients' simulation randomness.
+    """
+
+    def __init__(self, data: Sequence[ClientData], names: Sequence[str], seed: int) -> None:
+        self._data, self._names, self._seed = data, names, seed
+        self._members: tuple[int, ...] = ()
+        self._question: Question | None = None
+        self._index = -1
+        self._answers: dict[int, tuple[Statistics, int]] = {}
+
+    def expect(self, members: Iterable[int]) -> None:
+        """Name the clients that the next questions go to."""
+        self._members = tuple(members)
+
+    def answerer(self, client: int) -> Answerer:
+        """Return the answerer of one client."""
+
+        def answer(question: Question, index: int) -> tuple[Statistics, int]:
+            if question is not self._question or index != self._index or client not in self._answers:
+                members = self._members if client in self._members else (client,)
+                self._answers = self._answer_all(question, index, members)
+                self._question, self._index = question, index
+            return self._answers[client]
+
+        return answer
+
+    def _answer_all(
+        self, question: Question, index: int, members: tuple[int, ...]
+    ) -> dict[int, tuple[Statistics, int]]:
+        within = [self._data[i].within(question.ranges) for i in members]
+        generators = [client_generator(self._seed, self._names[i], index) for i in members]
+        answers = question.answer_all([data for data, _ in within], generators)
+        return {i: (answer, moved) for i, answer, (_, moved) in zip(members, answers, within, strict=True)}
+
+
+class InProcessEngine:
+    """Hands requests to clients in this process, with faults where they are wanted.
+
+    Args:
+        clients: the clients, by position.
+        pool: their data, told which clients the next questions go to; None where they hold their own.
+        faults: what goes wrong.
+        rng: draws the bytes of "garbage" faults.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[int, Client],
+        pool: Pool | None = None,
+        faults: Sequence[Fault] = (),
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._clients, self._pool, self._faults = clients, pool, faults
+        self._rng = np.random.default_rng(0) if rng is None else rng
+        self._late: Replies = []
+
+    def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
+        """Deliver the requests in order; replies that were held back arrive first."""
+        if self._pool is not None:
+            self._pool.expect(exchange.requests)
+        replies, self._late = self._late, []
+        for client, request in exchange.requests.items():
+            kinds: set[str] = {
+                f.kind for f in self._faults if f.strikes(client, exchange.stage, exchange.number)
+            }
+            if "drop" in kinds:
+                continue
+            self._deliver(client, self._clients[client].handle(request), kinds, replies)
+        return replies
+
+    def _deliver(self, client: int, reply: bytes, kinds: set[str], replies: Replies) -> None:
+        if "lost-reply" in kinds:
+            return
+        if "garbage" in kinds:
+            reply = self._rng.bytes(len(reply))
+        if "truncate" in kinds:
+            reply = reply[: len(reply) // 2]
+        if kinds & {"late", "twice"}:
+            self._late.append((client, reply))
+        if "late" not in kinds:
+            replies.append((client, reply))

@@ -1,0 +1,78 @@
+"""Where a client keeps its state between messages.
+
+A stored state is never restored from a copy: a client that answers the same sum from two copies of
+its state may give both secrets of a peer. A client that lost its state sits out until the next set-up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from privfed.core.engine import StateTransaction
+
+
+class MemoryStore:
+    """State in memory, for simulations in one process."""
+
+    def __init__(self) -> None:
+        self._state: Any = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[StateTransaction]:
+        """Return the store itself: one process, one thread."""
+        yield self
+
+    def load(self) -> Any | None:
+        """Return the state, or None."""
+        return self._state
+
+    def save(self, state: Any) -> None:
+        """Keep the state."""
+        self._state = state
+
+
+class FileStore:
+    """State in a file that only its owner may read, locked and written through before a reply leaves.
+
+    Args:
+        path: the file; a lock file stands beside it.
+        encode: state -> bytes.
+        decode: bytes -> state.
+    """
+
+    def __init__(self, path: Path, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> None:
+        self._path, self._encode, self._decode = path, encode, decode
+
+    @contextmanager
+    def transaction(self) -> Iterator[StateTransaction]:
+        """Hold an exclusive lock, so that two processes are never two answers."""
+        lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self
+        finally:
+            os.close(lock)
+
+    def load(self) -> Any | None:
+        """Return the state, or None where there is no file yet."""
+        return self._decode(self._path.read_bytes()) if self._path.exists() else None
+
+    def save(self, state: Any) -> None:
+        """Replace the file atomically; return once file and folder are on disk."""
+        fresh = self._path.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self._encode(state))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,110 @@
+"""The tree of errors: everything that privfed raises on purpose.
+
+    PrivFedError
+    |-- ArgumentError (ValueError)        a parameter is out of its bounds
+    |-- DataError (ValueError)            a client's data cannot be used
+    |-- NotFittedError (sklearn's)        an estimator is asked before it was fitted
+    |-- PolicyError                       a party's policy forbids what is asked
+    |-- MessageError                      a message is malformed, foreign, repeated or out of order
+    |-- ProtocolError                     a secure sum ended without a total
+    |   |-- NotEnoughClientsError         too few are left to open it
+    |   |-- RefusedError                  clients refused to answer
+    |   `-- IntegrityError                what came out is not the sum of the contributions
+    |-- RunFolderError                    a run folder is missing, damaged or taken
+    `-- ResumeError                       a transcript does not fit the run that is to be resumed
+
+No message of these errors quotes a row of data, a key or a single client's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
+
+class PrivFedError(Exception):
+    """Base of every error that privfed raises on purpose."""
+
+
+class ArgumentError(PrivFedError, ValueError):
+    """A parameter is out of its bounds; the message names it, its value, the bound and the remedy."""
+
+
+class DataError(PrivFedError, ValueError):
+    """A client's data cannot be used (empty, not finite, not numeric, other columns, outside the domain)."""
+
+
+class NotFittedError(PrivFedError, _SklearnNotFittedError):
+    """An estimator is asked for something that only a fitted one has."""
+
+
+class PolicyError(PrivFedError):
+    """A party's policy forbids what is asked of it."""
+
+
+class MessageError(PrivFedError):
+    """A message is malformed, truncated, foreign, repeated or out of order.
+
+    Attributes:
+        sender: name of the party that it came from, as far as the receiver can tell.
+        stage: the stage of the protocol in which it arrived.
+    """
+
+    def __init__(self, reason: str, *, sender: str, stage: str) -> None:
+        super().__init__(f"message of {sender} in stage {stage!r}: {reason}")
+        self.reason = reason
+        self.sender = sender
+        self.stage = stage
+
+
+class ProtocolError(PrivFedError):
+    """A secure sum ended without a total; nothing was opened."""
+
+
+class NotEnoughClientsError(ProtocolError):
+    """Fewer clients are left than the threshold needs.
+
+    Attributes:
+        missing: names of the clients that did not answer.
+        left: how many answered.
+        needed: how many the sum needs.
+        stage: the stage in which too few were left.
+    """
+
+    def __init__(self, *, missing: Iterable[str], left: int, needed: int, stage: str) -> None:
+        self.missing = tuple(missing)
+        self.left = left
+        self.needed = needed
+        self.stage = stage
+        names = ", ".join(self.missing) or "none"
+        super().__init__(
+            f"{left} clients are left in stage {stage!r}, the sum needs {needed}; nothing was opened. "
+            f"Missing: {names}. Wait for them and ask again, or start a fit with a lower threshold."
+        )
+
+
+class RefusedError(ProtocolError):
+    """Clients refused to answer, so that no sum could be opened.
+
+    Attributes:
+        codes: client name -> code of the refusal.
+    """
+
+    def __init__(self, codes: Mapping[str, str], *, stage: str) -> None:
+        self.codes = dict(codes)
+        self.stage = stage
+        listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
+        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened")
+
+
+class IntegrityError(ProtocolError):
+    """What came out is not the sum of the contributions (masks did not cancel, a check failed)."""
+
+
+class RunFolderError(PrivFedError):
+    """A run folder is missing, damaged, or already holds another run."""
+
+
+class ResumeError(PrivFedError):
+    """A transcript does not fit the run that is to be resumed."""

@@ -1,0 +1,1 @@
+"""What users see: estimators and the functions that ask through the same door."""

@@ -1,0 +1,175 @@
+"""From what users pass to `fit` to named clients with checked data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_array
+
+from privfed.core.domain import Domain, FloatArray
+from privfed.core.question import ClientData
+from privfed.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Named clients and their data.
+
+    Args:
+        names: by position; a client's position, or its group id, as text.
+        data: by position.
+        rows: by position, the rows of the table that was passed, or None for a list of arrays.
+        columns: names of the columns, where all clients' tables have them.
+    """
+
+    names: tuple[str, ...]
+    data: tuple[ClientData, ...]
+    rows: tuple[npt.NDArray[np.intp], ...] | None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, the same for all."""
+        return self.data[0].n_features
+
+
+def is_client_list(X: Any) -> bool:
+    """Say whether `X` is a list of tables, one a client, rather than one table (a list of rows)."""
+    return isinstance(X, list | tuple) and (len(X) == 0 or any(_n_axes(one) == 2 for one in X))
+
+
+def _n_axes(table: Any) -> int:
+    try:
+        return np.ndim(table)
+    except ValueError:  # rows of different lengths
+        return 0
+
+
+def gather(
+    X: Any,
+    groups: Any = None,
+    y: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    domain: Domain | None = None,
+) -> Clients:
+    """Return the clients of a list of tables, or of one table and the client of each row.
+
+    Raises:
+        DataError: no clients, an empty client, NaN or infinity, text, other columns, repeated names,
+            or rows outside the declared domain; the message names the client.
+    """
+    if is_client_list(X):
+        if groups is not None:
+            raise DataError("groups goes with one table, not with a list of tables; pass one of the two.")
+        clients = _from_list(X, y, names)
+    else:
+        clients = _from_table(X, groups, y)
+    _check_alike(clients)
+    if domain is not None:
+        _check_domain(clients, domain)
+    return clients
+
+
+def _table(X: Any, name: str) -> FloatArray:
+    # Not scikit-learn's check: its messages quote values.
+    try:
+        table = np.asarray(X)
+        rows = table.astype(np.float64) if table.dtype.kind in "buifO" else None
+    except (ValueError, TypeError):
+        rows = None
+    if rows is None:
+        raise DataError(f"client {name}: all values must be numbers; encode or drop the other columns.")
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
+    if not np.isfinite(rows).all():
+        raise DataError(f"client {name}: the data holds NaN or infinity; drop or impute these rows.")
+    return rows
+
+
+def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of the columns that all tables have, or None; those that have any must agree."""
+    found = [(name, getattr(one, "columns", None)) for name, one in zip(names, X, strict=True)]
+    named = [(name, tuple(map(str, columns))) for name, columns in found if columns is not None]
+    for name, columns in named[1:]:
+        if columns != named[0][1]:
+            raise DataError(
+                f"client {name} has columns {', '.join(columns)}; client {named[0][0]} has "
+                f"{', '.join(named[0][1])}; all clients need the same columns in the same order."
+            )
+    return named[0][1] if len(named) == len(found) else None
+
+
+def _codes(y: Any) -> npt.NDArray[np.int64] | None:
+    if y is None:
+        return None
+    values = np.asarray(y)
+    if not np.issubdtype(values.dtype, np.integer):
+        raise DataError(
+            "labels of clients must be integer codes, the same for all clients; encode them first."
+        )
+    return values.astype(np.int64)
+
+
+def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients:
+    if not X:
+        raise DataError("no clients: pass a list with at least one table of shape (n_rows, n_features).")
+    if y is not None and len(y) != len(X):
+        raise DataError(f"{len(y)} lists of labels do not fit {len(X)} clients.")
+    named = tuple(str(i) for i in range(len(X))) if names is None else tuple(names)
+    if len(named) != len(X):
+        raise DataError(f"{len(named)} names do not fit {len(X)} clients.")
+    labels = [None] * len(X) if y is None else list(y)
+    data = tuple(
+        ClientData(_table(one, name), _codes(own)) for one, name, own in zip(X, named, labels, strict=True)
+    )
+    return Clients(named, data, None, _columns(X, named))
+
+
+def _from_table(X: Any, groups: Any, y: Any) -> Clients:
+    table = np.asarray(check_array(X, dtype=np.float64), dtype=np.float64)
+    labels = None if y is None or groups is None else _codes(y)
+    if groups is None:
+        return Clients(("0",), (ClientData(table),), (np.arange(len(table)),))
+    ids = np.asarray(groups)
+    if ids.shape != (len(table),):
+        raise DataError(f"groups of shape {ids.shape} do not name a client for each of {len(table)} rows.")
+    missing = ids.dtype.kind == "f" and np.isnan(ids).any()
+    try:
+        unique, owner = np.unique(ids, return_inverse=True)
+    except TypeError:
+        missing = True
+    if missing:
+        raise DataError("groups must name a client for each row: texts or numbers, none missing.")
+    rows = tuple(np.flatnonzero(owner == i) for i in range(len(unique)))
+    data = tuple(ClientData(table[own], None if labels is None else labels[own]) for own in rows)
+    return Clients(tuple(str(one) for one in unique.tolist()), data, rows)
+
+
+def _check_alike(clients: Clients) -> None:
+    repeated = sorted({name for name in clients.names if clients.names.count(name) > 1})
+    if repeated:
+        raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
+    for name, data in zip(clients.names, clients.data, strict=True):
+        if data.n_features != clients.n_features:
+            raise DataError(
+                f"client {name} has {data.n_features} columns, client {clients.names[0]} has "
+                f"{clients.n_features}; all clients need the same columns."
+            )
+
+
+def _check_domain(clients: Clients, domain: Domain) -> None:
+    for name, data in zip(clients.names, clients.data, strict=True):
+        outside = int(np.count_nonzero(~domain.contains(data.features)))
+        if outside:
+            raise DataError(
+                f"client {name} has {outside} rows outside the domain; declare a larger one, or clip them."
+            )
+        if domain.max_rows is not None and data.n_rows > domain.max_rows:
+            raise DataError(
+                f"client {name} has {data.n_rows} rows, declared were max_rows={domain.max_rows} at most."
+            )

@@ -1,0 +1,204 @@
+"""Opens a federation over client data in this process: configuration, protocol, engine, transcript."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
+from privfed.core.domain import Domain
+from privfed.core.door import set_opener
+from privfed.core.engine import Client
+from privfed.core.federation import Federation, Watcher
+from privfed.core.messages import Array
+from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Transcript
+from privfed.engines.faults import Fault
+from privfed.engines.in_process import InProcessEngine, Pool
+from privfed.engines.state import MemoryStore
+from privfed.errors import ArgumentError
+from privfed.face.clients import Clients, gather
+from privfed.protocols import by_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """How clients are simulated in this process (`engine=` of the estimators).
+
+    Args:
+        faults: what goes wrong.
+        record: "digests", or "messages" to keep masked bytes whole in the transcript.
+    """
+
+    faults: Sequence[Fault] = ()
+    record: str = "digests"
+
+    def __post_init__(self) -> None:
+        if self.record not in ("digests", "messages"):
+            raise ArgumentError(f'record must be "digests" or "messages", got {self.record!r}.')
+
+
+def protocol_of(protocol: str | SecureSum) -> SecureSum:
+    """Return the secure sum of a name, or the configured object itself.
+
+    Raises:
+        ArgumentError: no such protocol.
+    """
+    if isinstance(protocol, str):
+        return by_name(protocol)
+    if not all(hasattr(protocol, name) for name in ("name", "terms", "parties")):
+        raise ArgumentError(f"protocol must be a name or an object of privfed.protocols, got {protocol!r}.")
+    return protocol
+
+
+def cohort_rule(
+    n_clients: int, clients_per_round: int | None, cohorts: Sequence[Sequence[int]] | None, seed: int
+) -> CohortRule:
+    """Return the rule that names each round's clients.
+
+    Raises:
+        ArgumentError: both are given, or one is out of bounds.
+    """
+    if clients_per_round is not None and cohorts is not None:
+        raise ArgumentError("pass clients_per_round or cohorts, not both.")
+    if cohorts is not None:
+        return CohortRule(kind="schedule", rounds=_schedule(cohorts, n_clients))
+    if clients_per_round is None or clients_per_round == n_clients:
+        return CohortRule()
+    if not 1 <= clients_per_round <= n_clients:
+        raise ArgumentError(
+            f"clients_per_round must lie in [1, {n_clients}], the clients, got {clients_per_round}."
+        )
+    return CohortRule(kind="sampled", size=clients_per_round, seed=seed)
+
+
+def _schedule(cohorts: Sequence[Sequence[int]], n_clients: int) -> tuple[tuple[int, ...], ...]:
+    try:
+        rounds = tuple(tuple(sorted(index(i) for i in members)) for members in cohorts)
+    except TypeError:
+        raise ArgumentError("cohorts must be a sequence of lists of client positions.") from None
+    if not rounds:
+        raise ArgumentError("cohorts needs at least one list of client positions.")
+    for number, members in enumerate(rounds, start=1):
+        if not members or len(set(members)) != len(members) or not set(members) <= set(range(n_clients)):
+            raise ArgumentError(
+                f"cohorts, round {number}: positions must differ, in [0, {n_clients - 1}], got {members}."
+            )
+    return rounds
+
+
+def configuration_of(
+    clients: Clients,
+    protocol: SecureSum,
+    *,
+    algorithm: str,
+    max_sums: int,
+    rule: CohortRule,
+    seed: int,
+    domain: Domain | None,
+) -> Configuration:
+    """Return what the parties of a fit agree on.
+
+    Raises:
+        ArgumentError: the protocol cannot protect so few clients.
+    """
+    n_clients = len(clients.names)
+    low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
+    return Configuration(
+        protocol=protocol.name,
+        algorithm=algorithm,
+        clients=clients.names,
+        n_features=clients.n_features,
+        cohorts=rule,
+        terms=protocol.terms(n_clients, min(n_clients, rule.smallest(n_clients)), max_sums),
+        seed=seed,
+        low=None if low is None else Array.of(low),
+        high=None if high is None else Array.of(high),
+        max_rows=None if domain is None else domain.max_rows,
+    )
+
+
+def simulate(
+    clients: Clients,
+    protocol: SecureSum,
+    configuration: Configuration,
+    *,
+    policy: ClientPolicy | None = None,
+    domain: Domain | None = None,
+    run_dir: str | Path | None = None,
+    simulation: Simulation | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Federation:
+    """Return a federation of in-process clients, with fresh identities."""
+    simulation = Simulation() if simulation is None else simulation
+    positions = range(len(clients.names))
+    session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
+    pool = Pool(clients.data, clients.names, configuration.seed)
+    members = {i: Client(sides[i], MemoryStore(), pool.answerer(i)) for i in positions}
+    folder = None if run_dir is None else Path(run_dir)
+    if resume:
+        if folder is None:
+            raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
+        transcript = Transcript.load(folder)
+    else:
+        transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
+    return Federation(
+        configuration,
+        session,
+        InProcessEngine(members, pool, simulation.faults, np.random.default_rng(configuration.seed)),
+        transcript,
+        opens_to=protocol.opens_to,
+        reveals=protocol.reveals,
+        domain=domain,
+        watch=watch,
+    )
+
+
+def open_over(
+    X: Any,
+    labels: Any = None,
+    *,
+    groups: Any = None,
+    protocol: str | SecureSum = "masked",
+    domain: Domain | None = None,
+    policy: ClientPolicy | None = None,
+    purpose: str = "metrics",
+    random_state: int = 0,
+) -> Federation:
+    """Return a federation over client arrays, for questions of their own (metrics)."""
+    clients = gather(X, groups, labels, domain=domain)
+    chosen = protocol_of(protocol)
+    rule = CohortRule()
+    configuration = configuration_of(
+        clients, chosen, algorithm=purpose, max_sums=1 << 16, rule=rule, seed=random_state, domain=domain
+    )
+    return simulate(clients, chosen, configuration, policy=policy, domain=domain)
+
+
+def seed_from(random_state: Any) -> int:
+    """Return an integer seed from an int, a numpy generator or RandomState, or None (a fresh one)."""
+    if random_state is None:
+        return secrets.randbits(63)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if (
+        isinstance(random_state, int | np.integer)
+        and not isinstance(random_state, bool)
+        and 0 <= random_state < 2**63
+    ):
+        return int(random_state)
+    raise ArgumentError(
+        f"random_state must be None, a number in [0, 2**63) or a generator, got {random_state!r}."
+    )
+
+
+set_opener(open_over)

@@ -1,0 +1,127 @@
+"""Metrics as functions of client data and centers: each asks through the door, one sum.
+
+`clients` is a list of tables, or a federation (`model.federation_`), whose transcript then grows by
+the question. Where neither a domain is declared nor the federation knows ranges, the range sum comes
+first (see "Reveals" of `privfed.metrics.ranges`). Each function reveals to whoever opens the total
+what its question's module says, over all clients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privfed.core.conversation import Ask
+from privfed.core.domain import Ranges, frozen_array
+from privfed.core.door import open_federation
+from privfed.core.federation import Federation
+from privfed.core.question import question_from_bytes
+from privfed.core.transcript import Asked
+from privfed.errors import ArgumentError
+from privfed.metrics.agreement import Agreement, Contingency, agreement
+from privfed.metrics.ranges import Located, locate
+from privfed.metrics.score import Inertia
+
+
+def _door(clients: Any, labels: Any, privacy: None, options: dict[str, Any]) -> tuple[Federation, Ranges]:
+    if privacy is not None:
+        raise ArgumentError("privacy must be None: this version has no differential privacy yet.")
+    federation = open_federation(clients, labels, **options)
+    return federation, _known_ranges(federation) or _found_ranges(federation)
+
+
+def _known_ranges(federation: Federation) -> Ranges | None:
+    """Return the ranges that the federation's last questions kept to; they are public."""
+    asked = federation.transcript.of(Asked)
+    if not asked or asked[-1].purpose == "range":
+        return None
+    return question_from_bytes(asked[-1].question).ranges
+
+
+def _found_ranges(federation: Federation) -> Ranges:
+    steps = locate(federation.setting, upcoming=(0,))
+    try:
+        ask = next(steps)
+        while True:
+            ask = steps.send(federation.ask(ask))
+    except StopIteration as finished:
+        located: Located = finished.value
+        return located.ranges
+
+
+def inertia(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+    """Return the sum of squared distances of all rows to their nearest center.
+
+    Args:
+        clients: list of tables of shape (n_i, n_features), or a federation.
+        centers: (n_clusters, n_features).
+        privacy: None.
+        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+    """
+    return _inertia(clients, centers, privacy, options)[0]
+
+
+def score(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+    """Return the pooled score: the inertia divided by the number of rows. Arguments as for `inertia`."""
+    total, rows = _inertia(clients, centers, privacy, options)
+    return total / rows
+
+
+def _inertia(clients: Any, centers: Any, privacy: None, options: dict[str, Any]) -> tuple[float, float]:
+    federation, ranges = _door(clients, None, privacy, options)
+    total = federation.ask(Ask(Inertia(ranges=ranges, centers=frozen_array(centers)), purpose="score"))
+    return float(total.statistics["inertia"][0]), float(total.statistics["rows"][0])
+
+
+def labels_agreement(
+    clients: Any,
+    centers: Any,
+    labels: Any = None,
+    *,
+    n_labels: int | None = None,
+    privacy: None = None,
+    **options: Any,
+) -> Agreement:
+    """Return accuracy, homogeneity, completeness, v-measure and ARI from one contingency table.
+
+    Args:
+        clients: list of tables, or a federation whose clients were given labels (`fit(X, y)`).
+        centers: (n_clusters, n_features).
+        labels: list of integer codes, one array a client; None with a federation.
+        n_labels: number of codes, public; by default the largest code in `labels` plus one.
+        privacy: None.
+        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+    """
+    if n_labels is None:
+        if labels is None:
+            raise ArgumentError(
+                "n_labels is needed where labels lie with the clients: pass how many codes there are."
+            )
+        n_labels = 1 + max(int(max(own)) for own in labels)
+    federation, ranges = _door(clients, labels, privacy, options)
+    question = Contingency(ranges=ranges, centers=frozen_array(centers), n_labels=n_labels)
+    return agreement(federation.ask(Ask(question, purpose="score")).statistics["table"])
+
+
+def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
+    """Return the share of rows whose cluster's most frequent label is theirs; see `labels_agreement`."""
+    return labels_agreement(clients, centers, labels, **options).accuracy
+
+
+def v_measure(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
+    """Return the v-measure of clusters and labels; see `labels_agreement`."""
+    return labels_agreement(clients, centers, labels, **options).v_measure
+
+
+def homogeneity(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
+    """Return the homogeneity of clusters against labels; see `labels_agreement`."""
+    return labels_agreement(clients, centers, labels, **options).homogeneity
+
+
+def completeness(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
+    """Return the completeness of clusters against labels; see `labels_agreement`."""
+    return labels_agreement(clients, centers, labels, **options).completeness
+
+
+def adjusted_rand_index(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
+    """Return the adjusted Rand index of clusters and labels; see `labels_agreement`."""
+    return labels_agreement(clients, centers, labels, **options).adjusted_rand_index

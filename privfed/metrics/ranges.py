@@ -1,0 +1,158 @@
+"""The range sum: range and mean of each feature and a bound on a client's rows, in one sum.
+
+Reveals to whoever opens the total: for each feature how many clients have their smallest or largest
+value in each bin of a public logarithmic grid, how many clients have a number of rows between two
+powers of two, the number of rows of all, and the sum of each feature over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.conversation import Ask, Conversation, Setting, Total
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError, DataError
+
+LARGEST = 2.0**50
+"""Values beyond +-LARGEST need a declared domain."""
+
+SMALLEST_EXPONENT, LARGEST_EXPONENT = -20, 50
+"""Magnitudes below 2**SMALLEST_EXPONENT share one bin."""
+
+ROW_BINS = 41
+_MAX_BINS = 1 << 13
+_SLACK = 1.0 + 2.0**-20
+
+
+def subdivisions(n_features: int) -> int:
+    """Return into how many bins each power of two is divided: the more, the fewer features there are."""
+    fitting = [parts for parts in (16, 8, 4, 2) if n_features * _n_bins(parts) <= _MAX_BINS]
+    return fitting[0] if fitting else 1
+
+
+def _n_bins(parts: int) -> int:
+    return 2 * (LARGEST_EXPONENT - SMALLEST_EXPONENT) * parts + 1
+
+
+def edges(parts: int) -> FloatArray:
+    """Return the bins' edges, ascending, float64 of shape (n_bins + 1,)."""
+    exponents = np.arange(SMALLEST_EXPONENT, LARGEST_EXPONENT)
+    mantissas = 1.0 + np.arange(parts) / parts
+    positive = np.append((2.0 ** exponents[:, None] * mantissas).ravel(), LARGEST)
+    return np.concatenate([-positive[::-1], positive])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureRanges(Question):
+    """Ask where the features' values lie.
+
+    Statistics: `extremes` (n_features, n_bins) if `find_ranges`, `row_bins` (ROW_BINS,),
+    `rows` (1,), `sum` (n_features,).
+
+    Args:
+        find_ranges: whether the ranges are wanted; without, only rows and sums are asked for.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    find_ranges: bool
+
+    @property
+    def _parts(self) -> int:
+        return subdivisions(self.ranges.n_features)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Histograms over clients: two marks a feature, one for the rows; sums of all rows."""
+        d, rows = self.ranges.n_features, self.ranges.rows
+        value = np.maximum(np.abs(self.ranges.low), np.abs(self.ranges.high))
+        # A little more, so that rounding in a client's sum does not count as lying outside.
+        largest = rows * value * _SLACK
+        step = np.where(value > 0, np.minimum(value * 2.0**-20, 2.0**-10), 2.0**-10)
+        entries = [
+            Entry("row_bins", (ROW_BINS,), 0.0, 1.0, 2.0**-10),
+            Entry("rows", (1,), 0.0, rows, 2.0**-10),
+            # The mean only places the start's cells, so that a coarse grid of the sums will do.
+            Entry("sum", (d,), -largest, largest, step),
+        ]
+        if self.find_ranges:
+            entries.insert(0, Entry("extremes", (d, _n_bins(self._parts)), 0.0, 2.0, 2.0**-10))
+        return StatisticsSpec(*entries)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        row_bins = np.zeros(ROW_BINS)
+        row_bins[min((len(rows) - 1).bit_length(), ROW_BINS - 1)] = 1.0
+        found: dict[str, npt.ArrayLike] = {}
+        if self.find_ranges:
+            found["extremes"] = _marks(rows.min(axis=0), self._parts) + _marks(rows.max(axis=0), self._parts)
+        return Statistics(**found, row_bins=row_bins, rows=[len(rows)], sum=rows.sum(axis=0))
+
+
+def _marks(values: FloatArray, parts: int) -> FloatArray:
+    bins = np.searchsorted(edges(parts), values, side="right") - 1
+    marks = np.zeros((len(values), _n_bins(parts)))
+    marks[np.arange(len(values)), np.clip(bins, 0, _n_bins(parts) - 1)] = 1.0
+    return marks
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What the range sum found.
+
+    Args:
+        ranges: range of each feature, and bound on a client's rows.
+        mean: mean of each feature over all rows, float64 of shape (n_features,).
+        n_rows: rows of all clients.
+    """
+
+    ranges: Ranges
+    mean: FloatArray
+    n_rows: int
+
+
+def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]:
+    """Find ranges, mean and rows with one sum; declared ones are kept.
+
+    Raises:
+        DataError: values beyond 2**50 and no domain declared, or more rows than declared.
+    """
+    d, domain = setting.n_features, setting.domain
+    low, high = (np.full(d, -LARGEST), np.full(d, LARGEST)) if domain is None else domain.bounds(d)
+    declared_rows = None if domain is None else domain.max_rows
+    universal = Ranges(low, high, declared_rows or 2 ** (ROW_BINS - 1))
+    question = FeatureRanges(ranges=universal, find_ranges=domain is None)
+    total = yield Ask(question, upcoming=upcoming, purpose="range")
+    if total.clipped:
+        bound = "its declared domain or max_rows" if domain is not None else f"+-{LARGEST:.3g}"
+        raise DataError(
+            f"{total.clipped} values lie outside {bound}; declare a larger domain, or clip the data."
+        )
+    n_rows = round(float(total.statistics["rows"][0]))
+    if n_rows < 1:
+        raise ArgumentError("the clients hold no rows.")
+    rows = declared_rows or 2 ** int(np.flatnonzero(np.rint(total.statistics["row_bins"]) > 0)[-1])
+    if domain is None:
+        low, high = _found(total, subdivisions(d))
+    mean = np.clip(total.statistics["sum"] / n_rows, low, high)
+    return Located(Ranges(low, high, rows), mean, n_rows)
+
+
+def _found(total: Total, parts: int) -> tuple[FloatArray, FloatArray]:
+    marked, all_edges = np.rint(total.statistics["extremes"]) > 0, edges(parts)
+    first = marked.argmax(axis=1)
+    last = marked.shape[1] - 1 - marked[:, ::-1].argmax(axis=1)
+    return all_edges[first], all_edges[last + 1]

@@ -1,0 +1,23 @@
+"""Secure sums: protocols by which a cohort's total is opened, imported as `privfed.protocols`."""
+
+from collections.abc import Callable
+
+from privfed.core.secure_sum import SecureSum
+from privfed.errors import ArgumentError
+from privfed.protocols.masking.masked import Masked
+from privfed.protocols.plain import Plain
+
+__all__ = ["Masked", "Plain", "by_name"]
+
+_KNOWN: dict[str, Callable[[], SecureSum]] = {"plain": Plain, "masked": Masked}
+
+
+def by_name(name: str) -> SecureSum:
+    """Return a secure sum with its defaults.
+
+    Raises:
+        ArgumentError: no secure sum has this name.
+    """
+    if name not in _KNOWN:
+        raise ArgumentError(f"protocol must be one of {', '.join(map(repr, _KNOWN))}, got {name!r}.")
+    return _KNOWN[name]()

@@ -1,0 +1,54 @@
+"""What the clients of all secure sums do alike: decode a question, ask the policy, answer in range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privfed.core.configuration import ClientPolicy, Configuration
+from privfed.core.domain import FloatArray
+from privfed.core.engine import Answerer
+from privfed.core.question import Question, question_from_bytes
+from privfed.errors import MessageError, PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class RangedAnswer:
+    """One client's answer, inside the ranges of the question.
+
+    Args:
+        question: what was asked.
+        vector: flat statistics, float64 of shape (question.spec.size,).
+        clipped: rows and entries that were clipped into their ranges.
+    """
+
+    question: Question
+    vector: FloatArray
+    clipped: int
+
+
+def admit(data: bytes, policy: ClientPolicy, configuration: Configuration) -> Question:
+    """Decode a question and check it against the policy and the configuration.
+
+    Raises:
+        MessageError: not a well-formed question.
+        PolicyError: the policy refuses it; the error's text is the code of the refusal.
+    """
+    question = question_from_bytes(data)
+    code = policy.refuses_question(question, configuration)
+    if code is not None:
+        raise PolicyError(code)
+    return question
+
+
+def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
+    """Answer a question, clip the answer into its ranges and count what was clipped."""
+    statistics, rows_clipped = answerer(question, index)
+    vector, entries_clipped = question.spec.clip(question.spec.flatten(statistics))
+    return RangedAnswer(question, vector, rows_clipped + entries_clipped)
+
+
+def refusal_code(error: Exception) -> str:
+    """Return the coded refusal for an error of the client: it never holds the error's text."""
+    if isinstance(error, PolicyError):
+        return str(error)
+    return "message" if isinstance(error, MessageError) else "error"

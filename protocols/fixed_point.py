@@ -1,0 +1,107 @@
+"""The fixed-point grid of masked sums: statistics as integers modulo 2^64 or 2^128.
+
+Each entry has a power-of-two step, fixed by its range and the size of the cohort, so that no sum of
+the cohort's answers can wrap. An entry whose step on 64 bits would be coarser than its resolution
+takes two 64-bit limbs. Two entries of the grid's own follow: how many rows and entries were clipped,
+and one for each contributor, which shows whether all masks cancelled.
+
+Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any cohort within its size.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import question_from_bytes
+from privfed.core.statistics import StatisticsSpec
+from privfed.errors import ArgumentError
+
+Words = npt.NDArray[np.uint64]
+
+NARROW_BITS, WIDE_BITS = 62, 126
+MAX_CLIPPED = 1 << 32
+_LIMB = 2.0**64
+
+
+class Grid:
+    """The grid of one question for cohorts of at most `n_clients` clients.
+
+    The words of an answer are its narrow entries, the grid's own two entries, then the low limbs
+    and the high limbs of its wide entries.
+
+    Raises:
+        ArgumentError: even two limbs are coarser than an entry's resolution.
+    """
+
+    def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
+        largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
+        narrow, wide = _steps(largest, NARROW_BITS), _steps(largest, WIDE_BITS)
+        narrow = np.where(largest > 0, narrow, spec.resolution)
+        self.is_wide = narrow > spec.resolution
+        self.step = np.where(self.is_wide, wide, narrow)
+        if (self.step > spec.resolution).any():
+            entry = int(np.argmax(self.step > spec.resolution))
+            raise ArgumentError(
+                f"a sum over {n_clients} clients needs more than 126 bits for entry {entry} "
+                f"(largest {largest[entry]:.3g}, resolution {spec.resolution[entry]:.3g}); declare a smaller "
+                "domain or max_rows."
+            )
+        self.n_wide = int(self.is_wide.sum())
+        self.n_narrow = spec.size - self.n_wide + 2
+        self.size = self.n_narrow + 2 * self.n_wide
+
+    def encode(self, vector: FloatArray, clipped: int) -> Words:
+        """Return a client's answer, already inside its ranges, as words of shape (size,)."""
+        scaled = np.rint(vector / self.step)
+        words = np.empty(self.size, dtype=np.uint64)
+        narrow = scaled[~self.is_wide] if self.n_wide else scaled
+        words[: self.n_narrow - 2] = narrow.astype(np.int64).view(np.uint64)
+        words[self.n_narrow - 2 : self.n_narrow] = min(clipped, MAX_CLIPPED), 1
+        if self.n_wide:
+            high = np.floor(scaled[self.is_wide] / _LIMB)
+            words[self.n_narrow : -self.n_wide] = (scaled[self.is_wide] - high * _LIMB).astype(np.uint64)
+            words[-self.n_wide :] = high.astype(np.int64).view(np.uint64)
+        return words
+
+    def decode(self, words: Words) -> tuple[FloatArray, int, int]:
+        """Return a total as float64 of shape (spec.size,), the number clipped, and the contributors."""
+        scaled = np.empty(len(self.step))
+        signed = words.view(np.int64)
+        scaled[~self.is_wide] = signed[: self.n_narrow - 2]
+        if self.n_wide:
+            low, high = words[self.n_narrow : -self.n_wide], signed[-self.n_wide :]
+            scaled[self.is_wide] = high * _LIMB + low
+        values: FloatArray = scaled * self.step
+        return values, int(signed[self.n_narrow - 2]), int(signed[self.n_narrow - 1])
+
+    def add(self, total: Words, words: Words) -> None:
+        """Add words to a total in place, modulo 2^64 and, for wide entries, 2^128."""
+        total[: self.n_narrow] += words[: self.n_narrow]
+        if self.n_wide:
+            low = total[self.n_narrow : -self.n_wide]
+            low += words[self.n_narrow : -self.n_wide]
+            total[-self.n_wide :] += words[-self.n_wide :] + (low < words[self.n_narrow : -self.n_wide])
+
+    def subtract(self, total: Words, words: Words) -> None:
+        """Subtract words from a total in place."""
+        total[: self.n_narrow] -= words[: self.n_narrow]
+        if self.n_wide:
+            low, taken = total[self.n_narrow : -self.n_wide], words[self.n_narrow : -self.n_wide]
+            total[-self.n_wide :] -= words[-self.n_wide :] + (low < taken)
+            low -= taken
+
+
+def _steps(largest: FloatArray, bits: int) -> FloatArray:
+    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits.
+    steps: FloatArray = np.ldexp(1.0, np.frexp(largest)[1] - bits)
+    return steps
+
+
+@lru_cache(maxsize=32)
+def grid_of(question: bytes, n_clients: int) -> Grid:
+    """Return the grid of an encoded question for cohorts of at most `n_clients` clients."""
+    return Grid(question_from_bytes(question).spec, n_clients)

@@ -1,0 +1,1 @@
+"""Masked sums: the dropout-proof secure sum that the server opens."""

@@ -1,0 +1,138 @@
+"""The checks of a client before it gives anything; each says which attack it stops.
+
+Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`.
+"""
+
+from __future__ import annotations
+
+from privfed.errors import MessageError, PolicyError
+from privfed.protocols.masking.bindings import part, receipt_data
+from privfed.protocols.masking.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    SERVER,
+    CryptographyError,
+    bound,
+    equal,
+    mac,
+    verify,
+)
+from privfed.protocols.masking.messages import CollectRequest, RosterRequest, Slot, UnmaskRequest
+from privfed.protocols.masking.rules import Agreement, from_bitmap
+from privfed.protocols.masking.state import BOX_BYTES, Fit, Pending, Secrets
+
+
+def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message: RosterRequest) -> None:
+    """Check who takes part: only registered clients, each once, with their own signed keys.
+
+    Stops a server that invents clients, or puts its own keys in the place of theirs.
+    """
+    registry, listed = agreement.registry, [one.client for one in message.clients]
+    if listed != sorted(set(listed)) or not set(listed) <= set(range(len(registry.clients))):
+        raise PolicyError("roster:clients")
+    for one in message.clients:
+        signed = bound("advertise", one.client, fit, agreement.digest, one.key)
+        _signed(registry.clients[one.client], one.signature, signed)
+    if not any(one.client == me and equal(one.key, key) for one in message.clients):
+        raise PolicyError("roster:self")
+    _signed(
+        registry.server, message.signature, bound("advertise", SERVER, fit, agreement.digest, message.key)
+    )
+
+
+def _signed(public: bytes, signature: bytes, message: bytes) -> None:
+    try:
+        verify(public, signature, message)
+    except CryptographyError:
+        raise PolicyError("roster:signature") from None
+
+
+def check_slot(keys: Fit, slot: Slot) -> None:
+    """Check that a sum to come lies ahead, and keeps the cohort that it was prepared for.
+
+    Stops a server that has one number prepared twice, for two cohorts.
+    """
+    known = keys.secrets.get(slot.number)
+    if (
+        slot.number <= keys.last
+        or slot.cohort < 0
+        or (known is not None and known.sent.cohort != slot.cohort)
+    ):
+        raise MessageError("not a sum to come", sender="the coordinator", stage="prepare")
+
+
+def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
+    """Check that this sum was prepared for this cohort, is above every answered one, and within R.
+
+    Stops replays, reopened sums, and a server that asks without end.
+    """
+    secrets = keys.secrets.get(number)
+    if number <= keys.last or secrets is None or secrets.sent.cohort != message.cohort:
+        raise MessageError("not a sum that was prepared", sender="the coordinator", stage="collect")
+    if keys.answered >= max_sums:
+        raise PolicyError("policy:max_sums")
+    return secrets
+
+
+def check_prepared(
+    agreement: Agreement, me: int, message: CollectRequest, members: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Check the list of prepared clients; return the prepared neighbours, ascending.
+
+    Stops a server that would have a client masked with fewer neighbours than the threshold.
+    """
+    chosen = from_bitmap(members, message.prepared)
+    if chosen is None or me not in chosen:
+        raise PolicyError("prepared:list")
+    prepared = tuple(j for j in agreement.neighbours(me, message.cohort) if j in chosen)
+    if len(prepared) < agreement.threshold(me, message.cohort):
+        raise PolicyError("prepared:few")
+    parts = ((message.mask_keys, KEY_BYTES), (message.seed_hashes, KEY_BYTES), (message.boxes, BOX_BYTES))
+    if any(len(data) != size * len(prepared) for data, size in parts):
+        raise PolicyError("prepared:lengths")
+    return prepared
+
+
+def check_pending(keys: Fit, number: int) -> Pending:
+    """Check that this is the latest sum, and that it was not unmasked before.
+
+    Stops a server that asks twice with two stories, or for a sum that a later one has closed.
+    """
+    if keys.pending is None or keys.pending.number != number or number != keys.last:
+        raise MessageError("not the sum in flight", sender="the coordinator", stage="unmask")
+    return keys.pending
+
+
+def check_stories(
+    agreement: Agreement, me: int, pending: Pending, message: UnmaskRequest
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check that each prepared neighbour is either alive or dead; return the living and the dead.
+
+    Stops a server that calls a client both, and one that would open a sum over too few.
+    """
+    dead = from_bitmap(pending.prepared, message.dead)
+    if dead is None:
+        raise PolicyError("stories:list")
+    living = tuple(j for j in pending.prepared if j not in dead)
+    if len(living) < agreement.threshold(me, pending.cohort):
+        raise PolicyError("stories:few")
+    return living, tuple(j for j in pending.prepared if j in dead)
+
+
+def check_receipts(
+    keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes
+) -> tuple[int, ...]:
+    """Return the living neighbours that masked under this client's own header.
+
+    Stops a server that tells clients different questions, lists or cohorts.
+    """
+    if len(receipts) != RECEIPT_BYTES * len(living):
+        raise PolicyError("receipts:length")
+    return tuple(
+        j
+        for place, j in enumerate(living)
+        if equal(
+            part(receipts, place, RECEIPT_BYTES),
+            mac(keys.pairs[j].receipt, receipt_data(pending.number, j, me, pending.header)),
+        )
+    )

@@ -1,0 +1,127 @@
+"""The messages of masked sums. All but those of the set-up travel inside an `Envelope`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from privfed.core.messages import Message
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+"""Numbers of sums, cohorts and clients: four bytes."""
+
+Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+"""A public key, a hash or a nonce of 32 bytes."""
+
+
+class AdvertiseRequest(Message, frozen=True):
+    """Down, in clear: begin a fit."""
+
+    fit: Key
+    agreement: Key
+
+
+class Advertisement(Message, frozen=True):
+    """Up, in clear: a fresh X25519 key of the client, signed by its identity."""
+
+    key: Key
+    signature: bytes
+
+
+class Listed(Message, frozen=True):
+    """One client of the roster."""
+
+    client: Number
+    key: Key
+    signature: bytes
+
+
+class Slot(Message, frozen=True):
+    """A sum to come: its number, and the label of its cohort."""
+
+    number: Number
+    cohort: Number
+
+
+class RosterRequest(Message, frozen=True):
+    """Down, in clear: who takes part, the coordinator's own signed key, and the first sums to come."""
+
+    clients: tuple[Listed, ...]
+    key: Key
+    signature: bytes
+    upcoming: tuple[Slot, ...]
+
+
+class Envelope(Message, frozen=True):
+    """A message under the key that one client shares with the coordinator."""
+
+    number: Number
+    stage: str
+    box: bytes
+
+
+class Preparation(Message, frozen=True):
+    """A client's key material for one sum: mask key, hash of its self-mask seed, a box a neighbour."""
+
+    number: Number
+    cohort: Number
+    mask_key: Key
+    seed_hash: Key
+    boxes: bytes
+
+
+class PrepareRequest(Message, frozen=True):
+    """Down: prepare for sums to come."""
+
+    upcoming: tuple[Slot, ...]
+
+
+class Prepared(Message, frozen=True):
+    """Up: preparations."""
+
+    preparations: tuple[Preparation, ...]
+
+
+class CollectRequest(Message, frozen=True):
+    """Down: the question, who is prepared, and what each prepared neighbour made for this client.
+
+    `mask_keys`, `seed_hashes` and `boxes` hold one part for each prepared neighbour, by position.
+    """
+
+    cohort: Number
+    index: Number
+    question: bytes
+    prepared: bytes
+    mask_keys: bytes
+    seed_hashes: bytes
+    boxes: bytes
+    upcoming: tuple[Slot, ...]
+
+
+class Upload(Message, frozen=True):
+    """Up: the masked answer, a receipt for each prepared neighbour, and preparations."""
+
+    words: bytes
+    receipts: bytes
+    preparations: tuple[Preparation, ...]
+
+
+class UnmaskRequest(Message, frozen=True):
+    """Down: who was lost after preparing, and the receipts that the others sent for this client."""
+
+    dead: bytes
+    receipts: bytes
+    upcoming: tuple[Slot, ...]
+
+
+class Unmasking(Message, frozen=True):
+    """Up: shares of the answer keys of the living, and, locked, of their seeds and the lost ones' keys.
+
+    `left_out` are living neighbours whose receipt does not hold; no share of theirs is given.
+    """
+
+    left_out: tuple[Number, ...]
+    answer_shares: bytes
+    locked: bytes
+    preparations: tuple[Preparation, ...]

@@ -1,0 +1,181 @@
+"""Plain sums: every answer in clear. The baseline that attacks are measured on; it hides nothing.
+
+Reveals to the server: every client's statistics. Sums are float64, added in client order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.conversation import Total
+from privfed.core.engine import Answerer, ClientSide, Exchange, gather
+from privfed.core.messages import Array, Message, Refusal, decode, encode
+from privfed.core.question import Question
+from privfed.core.secure_sum import Session, Steps
+from privfed.core.statistics import Statistics
+from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, PrivFedError, RefusedError
+from privfed.protocols.answering import admit, answer, refusal_code
+
+
+class PlainRequest(Message, frozen=True):
+    """Down: a question, with the number and index of its sum."""
+
+    number: int
+    index: int
+    question: bytes
+
+
+class PlainAnswer(Message, frozen=True):
+    """Up: the statistics as one flat vector, and how many rows and entries were clipped."""
+
+    number: int
+    vector: Array
+    clipped: int
+
+
+class PlainClient:
+    """A client that answers in clear. Its state is how many sums it has answered."""
+
+    def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
+        self._configuration = configuration
+        self._policy = policy
+
+    def initial(self) -> int:
+        """Return the state before the first request."""
+        return 0
+
+    def step(self, state: int, request: bytes, answerer: Answerer) -> tuple[int, bytes]:
+        """Answer one question, each sum number once."""
+        try:
+            return self._answer(state, request, answerer)
+        except PrivFedError as error:
+            return state, encode(Refusal(refusal_code(error)))
+
+    def _answer(self, state: int, request: bytes, answerer: Answerer) -> tuple[int, bytes]:
+        message: PlainRequest = decode(request, PlainRequest, sender="the coordinator", stage="collect")
+        if not state < message.number <= self._configuration.terms.max_sums:
+            raise MessageError(
+                f"sum {message.number} after {state}", sender="the coordinator", stage="collect"
+            )
+        code = self._policy.refuses_configuration(self._configuration)
+        if code is not None:
+            return state, encode(Refusal(code))
+        question = admit(message.question, self._policy, self._configuration)
+        own = answer(question, message.index, answerer)
+        return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
+
+
+class PlainSession:
+    """The coordinator's side of plain sums."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._number = 0
+
+    def open(self) -> Steps[None]:
+        """Do nothing: plain sums need no keys."""
+        yield from ()
+
+    def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
+        """Collect every answer of the cohort and add them in client order."""
+        self._number += 1
+        members = self._configuration.cohort(cohort)
+        request = encode(PlainRequest(self._number, index, question.to_bytes()))
+        requests = dict.fromkeys(members, request)
+        replies = yield Exchange("collect", self._number, requests)
+        read, rejected = gather(replies, requests, lambda client, data: self._read(client, data, question))
+        answers = {i: reply for i, reply in read.items() if isinstance(reply, PlainAnswer)}
+        refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
+        return self._total(question, members, answers, refused, rejected)
+
+    def _name(self, client: int) -> str:
+        clients = self._configuration.clients
+        return clients[client] if 0 <= client < len(clients) else f"client {client}"
+
+    def _read(self, client: int, data: bytes, question: Question) -> PlainAnswer | Refusal:
+        name = self._name(client)
+        reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage="collect")
+        if isinstance(reply, Refusal):
+            return reply
+        if reply.number != self._number or reply.clipped < 0:
+            raise MessageError(
+                f"answers sum {reply.number}, asked was {self._number}", sender=name, stage="collect"
+            )
+        try:
+            vector = reply.vector.to_numpy()
+        except ValueError:
+            raise MessageError("not a well-formed array", sender=name, stage="collect") from None
+        if vector.shape != (question.spec.size,) or question.spec.clip(vector)[1]:
+            raise MessageError(
+                "statistics outside the question's layout or ranges", sender=name, stage="collect"
+            )
+        return reply
+
+    def _total(
+        self,
+        question: Question,
+        members: tuple[int, ...],
+        answers: Mapping[int, PlainAnswer],
+        refused: Mapping[int, str],
+        rejected: Mapping[int, str],
+    ) -> Total:
+        contributors = tuple(i for i in members if i in answers)
+        missing = [self._name(i) for i in members if i not in answers]
+        needed = max(1, self._configuration.terms.threshold)
+        if len(contributors) < needed:
+            if refused:
+                raise RefusedError({self._name(i): code for i, code in refused.items()}, stage="collect")
+            raise NotEnoughClientsError(
+                missing=missing, left=len(contributors), needed=needed, stage="collect"
+            )
+        contributions = {i: question.spec.unflatten(answers[i].vector.to_numpy()) for i in contributors}
+        return Total(
+            statistics=_added(contributions),
+            contributors=contributors,
+            dropped={i: "collect" for i in members if i not in answers},
+            clipped=sum(answers[i].clipped for i in contributors),
+            rejected=dict(rejected),
+            contributions=contributions,
+        )
+
+
+def _added(contributions: Mapping[int, Statistics]) -> Statistics:
+    statistics = list(contributions.values())
+    total = statistics[0]
+    for one in statistics[1:]:
+        total = total + one
+    return total
+
+
+class Plain:
+    """Plain sums, in clear.
+
+    Args:
+        threshold: fewest clients that must answer.
+    """
+
+    name = "plain"
+    opens_to: Literal["server"] = "server"
+    reveals: Literal["contributions"] = "contributions"
+
+    def __init__(self, threshold: int = 1) -> None:
+        self.threshold = threshold
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        """Return the terms: nobody is protected."""
+        if not 1 <= self.threshold <= smallest_cohort:
+            raise ArgumentError(
+                f"threshold must lie in [1, {smallest_cohort}], the smallest cohort, got {self.threshold}."
+            )
+        return Terms(max_sums=max_sums, threshold=self.threshold)
+
+    def parties(
+        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
+    ) -> tuple[Session, dict[int, ClientSide]]:
+        """Return a session and its clients."""
+        sides: dict[int, ClientSide] = {
+            i: PlainClient(configuration, policy) for i, policy in policies.items()
+        }
+        return PlainSession(configuration), sides

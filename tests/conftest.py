@@ -1,0 +1,45 @@
+"""Settings and fixtures that hold for every test."""
+
+import os
+
+# One thread a process: pytest-xdist already starts one process a core. Read when the libraries load.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# The same examples in every run, and no deadline: a loaded machine must not turn a test red.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci")
+
+# Contract tests run over each of these secure sums.
+PROTOCOLS = ["plain"]
+
+FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Return the name of a secure sum; a test that takes it holds for all of them."""
+    return str(request.param)
+
+
+@pytest.fixture
+def grid_tolerance(protocol: str) -> float:
+    """Return how far a total may lie from the float64 sum, relative to the ranges."""
+    return 1e-12 if protocol == "plain" else 1e-6
+
+
+@pytest.fixture
+def blobs() -> list[FloatArray]:
+    """Return ten clients of 4 to 40 rows, drawn from four blobs in the plane, each from two or three."""
+    rng = np.random.default_rng(2023)
+    means = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
+    sizes = [40, 4, 12, 33, 25, 8, 19, 28, 15, 37]
+    clients = []
+    for size in sizes:
+        of_client = rng.choice(4, size=rng.integers(2, 4), replace=False)
+        clients.append(means[rng.choice(of_client, size)] + rng.normal(scale=0.7, size=(size, 2)))
+    return clients

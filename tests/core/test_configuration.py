@@ -1,0 +1,190 @@
+"""What the parties agree on: cohorts follow from names, and a policy is kept through a fit."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed import Box, ClientPolicy, DWFKMeans
+from privfed.algorithms.lloyd import LloydSums
+from privfed.core.configuration import CohortRule, Configuration, Terms
+from privfed.core.domain import Ranges
+from privfed.core.messages import Array
+from privfed.errors import ArgumentError, RefusedError
+
+NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)
+
+
+def members(rule: CohortRule, label: int, names: tuple[str, ...]) -> set[str]:
+    return {names[i] for i in rule.cohort(label, names)}
+
+
+# --- cohorts ---
+
+
+@given(NAMES, st.integers(0, 2**63 - 1), st.integers(1, 1000), st.data())
+def test_drawn_cohort_depends_on_names_and_not_on_positions(
+    names: list[str], seed: int, label: int, data: st.DataObject
+) -> None:
+    rule = CohortRule(kind="sampled", size=data.draw(st.integers(1, len(names))), seed=seed)
+    shuffled = tuple(data.draw(st.permutations(names)))
+    assert members(rule, label, tuple(names)) == members(rule, label, shuffled)
+
+
+@given(NAMES, st.integers(0, 2**63 - 1), st.integers(1, 1000), st.data())
+def test_drawn_cohort_is_repeatable_ascending_and_of_the_wanted_size(
+    names: list[str], seed: int, label: int, data: st.DataObject
+) -> None:
+    rule = CohortRule(kind="sampled", size=data.draw(st.integers(1, len(names))), seed=seed)
+    cohort = rule.cohort(label, tuple(names))
+    assert cohort == CohortRule(kind="sampled", size=rule.size, seed=seed).cohort(label, tuple(names))
+    assert len(cohort) == rule.size == rule.smallest(len(names))
+    assert list(cohort) == sorted(set(cohort))
+
+
+def test_draws_differ_between_rounds_and_seeds_and_reach_every_client() -> None:
+    names = tuple(f"client {i}" for i in range(10))
+    drawn = [CohortRule(kind="sampled", size=3, seed=7).cohort(label, names) for label in range(1, 41)]
+    assert len(set(drawn)) > 20
+    assert set().union(*drawn) == set(range(10))
+    assert drawn != [
+        CohortRule(kind="sampled", size=3, seed=8).cohort(label, names) for label in range(1, 41)
+    ]
+
+
+def test_every_client_is_drawn_about_equally_often() -> None:
+    names = tuple(f"client {i}" for i in range(10))
+    rule = CohortRule(kind="sampled", size=3, seed=1)
+    counts = np.bincount(np.concatenate([rule.cohort(t, names) for t in range(1, 1001)]), minlength=10)
+    # Each count is about Binomial(1000, 0.3): standard deviation 14.5; five of them.
+    assert np.abs(counts - 300).max() < 73
+
+
+def test_label_0_is_everyone_under_every_rule() -> None:
+    names = ("a", "b", "c")
+    for rule in (
+        CohortRule(),
+        CohortRule(kind="sampled", size=1),
+        CohortRule(kind="schedule", rounds=((2,), (0, 1))),
+    ):
+        assert rule.cohort(0, names) == (0, 1, 2)
+        with pytest.raises(ArgumentError, match="at least 0"):
+            rule.cohort(-1, names)
+
+
+def test_schedule_begins_again_when_it_is_used_up() -> None:
+    rule = CohortRule(kind="schedule", rounds=((2,), (0, 1)))
+    assert [rule.cohort(label, ("a", "b", "c")) for label in range(1, 6)] == [
+        (2,),
+        (0, 1),
+        (2,),
+        (0, 1),
+        (2,),
+    ]
+    assert rule.smallest(3) == 1
+
+
+# --- what is agreed on ---
+
+
+def configuration(**changes: object) -> Configuration:
+    words: dict[str, object] = {
+        "protocol": "plain",
+        "algorithm": "{}",
+        "clients": ("a", "b"),
+        "n_features": 2,
+    }
+    return Configuration(**{**words, **changes})  # type: ignore[arg-type]
+
+
+def test_digest_changes_with_every_field() -> None:
+    low = Array.of(np.zeros(2))
+    changes: list[dict[str, object]] = [
+        {},
+        {"protocol": "masked"},
+        {"algorithm": "[]"},
+        {"clients": ("b", "a")},
+        {"n_features": 3},
+        {"cohorts": CohortRule(kind="sampled", size=1)},
+        {"terms": Terms(threshold=2)},
+        {"seed": 1},
+        {"low": low},
+        {"high": low},
+        {"max_rows": 5},
+    ]
+    digests = {configuration(**change).digest() for change in changes}
+    assert len(digests) == len(changes)
+    assert configuration().digest() == configuration().digest()
+
+
+# --- a client's own policy ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        pytest.param(ClientPolicy(min_clients=11), "policy:min_clients", id="too-few-clients"),
+        pytest.param(ClientPolicy(min_honest=99), "policy:min_honest", id="too-few-honest"),
+        pytest.param(ClientPolicy(max_sums=3), "policy:max_sums", id="too-many-sums"),
+    ],
+)
+def test_clients_refuse_a_configuration_that_their_policy_forbids(
+    policy: ClientPolicy, code: str, blobs: list[np.ndarray], protocol: str
+) -> None:
+    with pytest.raises(RefusedError) as caught:
+        DWFKMeans(3, protocol=protocol, policy=policy).fit(blobs)
+    assert caught.value.codes == {str(i): code for i in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "answered"),
+    [
+        pytest.param(
+            ClientPolicy(questions=frozenset({"FeatureRanges"})), "policy:question", 1, id="question"
+        ),
+        pytest.param(ClientPolicy(domain=Box(-9, 19)), "policy:ranges", 0, id="other-domain"),
+    ],
+)
+def test_clients_refuse_a_question_that_their_policy_forbids(
+    policy: ClientPolicy, code: str, answered: int, blobs: list[np.ndarray], protocol: str
+) -> None:
+    model = DWFKMeans(3, protocol=protocol, policy=policy, domain=Box(-10, 20))
+    with pytest.raises(RefusedError) as caught:
+        model.fit(blobs)
+    assert set(caught.value.codes.values()) == {code}
+    assert len(model.federation_.transcript.totals()) == answered
+
+
+def test_a_policy_that_fits_lets_the_fit_through(blobs: list[np.ndarray], protocol: str) -> None:
+    domain = Box(-10, 20, max_rows=64)
+    policy = ClientPolicy(
+        questions=frozenset(
+            {"FeatureRanges", "CellSums", "WeightedCentroids", "FallbackCentroids", "Inertia"}
+        ),
+        min_clients=10,
+        domain=domain,
+    )
+    model = DWFKMeans(3, protocol=protocol, policy=policy, domain=domain).fit(blobs)
+    assert model.cluster_centers_.shape == (3, 2)
+
+
+def test_cohorts_smaller_than_the_policy_allows_are_refused(blobs: list[np.ndarray]) -> None:
+    policy = ClientPolicy(min_clients=6)
+    DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=6, max_iter=2).fit(blobs)
+    with pytest.raises(RefusedError, match="policy:min_clients"):
+        DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=5, max_iter=2).fit(blobs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"low": Array.of(np.full(2, -1.0))}, id="low"),
+        pytest.param({"high": Array.of(np.full(2, 2.0))}, id="high"),
+        pytest.param({"max_rows": 9}, id="rows"),
+        pytest.param({"n_features": 3}, id="features"),
+    ],
+)
+def test_ranges_other_than_those_declared_are_not_allowed(change: dict[str, object]) -> None:
+    question = LloydSums(ranges=Ranges([0.0, 0.0], [1.0, 1.0], 8), centers=np.zeros((1, 2)))
+    assert configuration().allows_ranges(question)
+    assert not configuration(**change).allows_ranges(question)

@@ -1,0 +1,212 @@
+"""The record of a run on disk is the one in memory, and each party's view is cut from it."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed import DWFKMeans, Simulation
+from privfed.core.configuration import Configuration
+from privfed.core.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
+from privfed.errors import ArgumentError, RunFolderError
+
+Clients = list[np.ndarray]
+
+
+def fitted(clients: Clients, protocol: str, folder: Path | None = None, record: str = "digests") -> DWFKMeans:
+    model = DWFKMeans(
+        3,
+        protocol=protocol,
+        max_iter=2,
+        tol=0,
+        run_dir=folder,
+        engine=Simulation(record=record),
+        random_state=1,
+    )
+    return model.fit(clients)
+
+
+def lines(folder: Path) -> list[bytes]:
+    return (folder / FILE).read_bytes().splitlines(keepends=True)
+
+
+# --- memory and disk ---
+
+
+@pytest.mark.parametrize("record", ["digests", "messages"])
+def test_transcript_on_disk_is_the_one_in_memory(
+    blobs: Clients, protocol: str, tmp_path: Path, record: str
+) -> None:
+    model = fitted(blobs, protocol, tmp_path / "run", record)
+    loaded = Transcript.load(tmp_path / "run")
+    assert loaded.records == model.transcript_.records
+    assert loaded.configuration == model.transcript_.configuration
+    assert len(lines(tmp_path / "run")) == len(loaded.records)
+
+
+def test_records_come_in_the_order_of_the_run(blobs: Clients, protocol: str) -> None:
+    records = fitted(blobs, protocol).transcript_.records
+    assert isinstance(records[0], Began) and isinstance(records[-1], Ended)
+    asked = [record.index for record in records if isinstance(record, Asked)]
+    # The range, the start, two rounds and the score; a round may ask a second time.
+    assert asked == list(range(len(asked))) and len(asked) >= 5
+    assert [record.index for record in records if isinstance(record, Summed)] == asked
+    purposes = [record.purpose for record in records if isinstance(record, Asked)]
+    assert (purposes[:3], purposes[-1]) == (["range", "start", "round"], "score")
+
+
+def test_messages_are_kept_whole_only_when_wanted(blobs: Clients, protocol: str) -> None:
+    def kept(record: str) -> set[bool]:
+        transcript = fitted(blobs, protocol, record=record).transcript_
+        return {sent.data is not None for one in transcript.of(Exchanged) for sent in (*one.down, *one.up)}
+
+    assert kept("digests") == {False}
+    assert kept("messages") == {True}
+
+
+def test_last_line_that_was_cut_off_is_dropped_from_memory_and_disk(
+    blobs: Clients, protocol: str, tmp_path: Path
+) -> None:
+    fitted(blobs, protocol, tmp_path)
+    whole = lines(tmp_path)
+    (tmp_path / FILE).write_bytes(b"".join(whole)[:-7])
+    assert len(Transcript.load(tmp_path).records) == len(whole) - 1
+    assert lines(tmp_path) == whole[:-1]
+    assert len(Transcript.load(tmp_path).records) == len(whole) - 1
+
+
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"type": "Asked"}', b"[]", b""])
+def test_damaged_line_is_an_error_that_names_it(
+    blobs: Clients, protocol: str, tmp_path: Path, damage: bytes
+) -> None:
+    fitted(blobs, protocol, tmp_path)
+    whole = lines(tmp_path)
+    (tmp_path / FILE).write_bytes(b"".join([*whole[:2], damage + b"\n", *whole[3:]]))
+    with pytest.raises(RunFolderError, match="line 3, is damaged"):
+        Transcript.load(tmp_path)
+    assert (tmp_path / FILE).read_bytes().count(b"\n") == len(whole)
+
+
+def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"holds no transcript\.jsonl"):
+        Transcript.load(tmp_path / "nowhere")
+    (tmp_path / FILE).write_bytes(b"")
+    with pytest.raises(RunFolderError, match="does not begin with a run's configuration"):
+        Transcript.load(tmp_path)
+
+
+def test_transcript_without_its_first_line_is_an_error(blobs: Clients, protocol: str, tmp_path: Path) -> None:
+    fitted(blobs, protocol, tmp_path)
+    (tmp_path / FILE).write_bytes(b"".join(lines(tmp_path)[1:]))
+    with pytest.raises(RunFolderError, match="does not begin with a run's configuration"):
+        Transcript.load(tmp_path)
+
+
+def test_no_run_begins_in_a_folder_that_holds_one(blobs: Clients, protocol: str, tmp_path: Path) -> None:
+    fitted(blobs, protocol, tmp_path)
+    before = lines(tmp_path)
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        fitted(blobs, protocol, tmp_path)
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        agreed = Configuration(protocol="plain", algorithm="", clients=("a",), n_features=1)
+        Transcript(tmp_path).begin(agreed, "server", "sums")
+    assert lines(tmp_path) == before
+
+
+def test_empty_transcript_has_no_configuration_and_no_view() -> None:
+    for ask in (lambda t: t.configuration, lambda t: t.view()):
+        with pytest.raises(RunFolderError, match="no run has begun"):
+            ask(Transcript())
+
+
+def test_lines_are_json_that_names_its_record(blobs: Clients, protocol: str, tmp_path: Path) -> None:
+    model = fitted(blobs, protocol, tmp_path)
+    tags = [msgspec.json.decode(line)["type"] for line in lines(tmp_path)]
+    assert tags == [type(record).__name__ for record in model.transcript_.records]
+
+
+# --- views ---
+
+
+def test_plain_server_sees_every_answer(blobs: Clients) -> None:
+    model = fitted(blobs, "plain")
+    view = model.transcript_.view("server")
+    assert view.party == "server" and len(view.sums) == len(model.transcript_.totals())
+    for seen, (_, total) in zip(view.sums, model.transcript_.totals(), strict=True):
+        assert set(seen.answers) == set(seen.contributors) == set(range(10))
+        assert seen.total is not None
+        for name, array in seen.total.items():
+            np.testing.assert_array_equal(array, total.statistics[name])
+            added = np.sum([answer[name] for answer in seen.answers.values()], axis=0)
+            np.testing.assert_allclose(array, added, rtol=1e-12, atol=1e-12)
+        assert set(seen.upload_bytes) == set(range(10)) and min(seen.upload_bytes.values()) > 0
+
+
+def test_server_sees_answers_only_where_the_sum_shows_them(blobs: Clients, protocol: str) -> None:
+    transcript = fitted(blobs, protocol).transcript_
+    shown = transcript.of(Began)[0].reveals == "contributions"
+    assert all(bool(seen.answers) == shown for seen in transcript.view("server").sums)
+    assert (protocol == "plain") == shown
+
+
+def test_observer_sees_only_the_result(blobs: Clients, protocol: str) -> None:
+    model = fitted(blobs, protocol)
+    view = model.transcript_.view("observer")
+    assert view.sums == ()
+    assert set(view.result) == {"centers"}
+    np.testing.assert_array_equal(view.result["centers"], model.cluster_centers_)
+
+
+def test_observer_with_colluders_sees_their_questions_and_answers_but_no_total(blobs: Clients) -> None:
+    view = fitted(blobs, "plain").transcript_.view("observer", colluding=[3])
+    assert view.colluding == (3,)
+    assert all(set(seen.answers) == {3} and seen.total is None for seen in view.sums)
+    assert all(seen.contributors == () and seen.upload_bytes == {} for seen in view.sums)
+
+
+def test_colluding_clients_see_their_own_answers_and_no_total_that_the_server_opens(blobs: Clients) -> None:
+    view = fitted(blobs, "plain").transcript_.view("clients", colluding=[7, 3, 3])
+    assert view.colluding == (3, 7)
+    assert all(set(seen.answers) == {3, 7} and seen.total is None for seen in view.sums)
+
+
+def test_server_with_colluders_keeps_what_it_sees(blobs: Clients, protocol: str) -> None:
+    transcript = fitted(blobs, protocol).transcript_
+    alone, together = transcript.view("server"), transcript.view("server", colluding=[3, 7])
+    assert together.colluding == (3, 7)
+    for one, other in zip(alone.sums, together.sums, strict=True):
+        assert one.cohort == other.cohort and one.total is not None and other.total is not None
+        assert set(one.answers) <= set(other.answers)
+
+
+@pytest.mark.parametrize("client", [-1, 10])
+def test_view_of_an_unknown_client_is_an_error(blobs: Clients, client: int) -> None:
+    transcript = fitted(blobs, "plain").transcript_
+    with pytest.raises(ArgumentError, match=rf"clients \[{client}\] are not in this run of 10"):
+        transcript.view("server", colluding=[client])
+
+
+def test_view_of_an_unknown_party_is_an_error(blobs: Clients) -> None:
+    with pytest.raises(ArgumentError, match="'everybody'"):
+        fitted(blobs, "plain").transcript_.view("everybody")
+
+
+def test_question_in_a_view_can_be_answered_again(blobs: Clients) -> None:
+    # An attacker answers its colluders' questions itself.
+    seen = fitted(blobs, "plain").transcript_.view("server").sums[-1]
+    assert type(seen.question).__name__ == "Inertia"
+    assert seen.question.spec.layout == seen.total.layout  # type: ignore[union-attr]
+
+
+def test_question_that_is_damaged_on_disk_is_an_error(blobs: Clients, tmp_path: Path) -> None:
+    fitted(blobs, "plain", tmp_path)
+    damaged = []
+    for line in lines(tmp_path):
+        record = msgspec.json.decode(line)
+        if record["type"] == "Asked":
+            record["question"] = record["question"][:8]
+        damaged.append(msgspec.json.encode(record) + b"\n")
+    (tmp_path / FILE).write_bytes(b"".join(damaged))
+    with pytest.raises(RunFolderError, match="question of sum 0 is damaged"):
+        Transcript.load(tmp_path).view("server")

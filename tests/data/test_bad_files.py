@@ -1,0 +1,385 @@
+"""Whatever is wrong with a file ends in one clear line that quotes nothing of its content."""
+
+import gzip
+import io
+import os
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.data import load_clients, load_features
+from privfed.errors import ArgumentError, DataError, PrivFedError
+
+# A value that no message may show.
+SECRET = 31337
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def parquet(**columns: Any) -> bytes:
+    buffer = io.BytesIO()
+    pl.DataFrame(columns, strict=False).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def fails(path: Path, kind: type[PrivFedError], message: str, **options: Any) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        load_clients(path, **options)
+    assert "\n" not in str(caught.value)
+    assert str(SECRET) not in "".join(traceback.format_exception(caught.value, limit=0))
+
+
+CSV = f"g,y,a,b\nq,u,{SECRET},2\nr,v,3,4\n".encode()
+ROWS = np.full((3, 2), SECRET)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("t.csv", b"", "t.csv has no header line; put the names", id="empty"),
+        pytest.param("t.csv", b"\n\n", "t.csv has no header line", id="blank"),
+        pytest.param("t.csv", b",,\n1,2,3\n", "t.csv has no header line", id="header-of-commas"),
+        pytest.param("t.csv", b"a,b\n", "t.csv has no rows; leave it out", id="no-rows"),
+        pytest.param(
+            "t.csv", b"a,b,a\n1,2,3\n", "t.csv has two columns called 'a'; rename", id="column-twice"
+        ),
+        pytest.param("t.csv", b"a, a \n1,2\n", "t.csv has two columns called 'a'", id="column-twice-spaces"),
+        pytest.param("t.csv", b",a\n0,1\n", "has a column without a name .an index", id="index-saved"),
+        pytest.param(
+            "t.csv", b"a,b\n1,31337,3\n", "table of 2 columns; check that it is UTF-8", id="long-line"
+        ),
+        pytest.param(
+            "t.csv", b'a,b\n"31337,3\n', "table of 2 columns; .* quotes are closed", id="open-quote"
+        ),
+        pytest.param("t.csv", b"a,b\n\xff31337,3\n", "t.csv cannot be read", id="not-utf-8"),
+        pytest.param("t.csv", "a,b\n1,2\n".encode("utf-16"), "t.csv cannot be read", id="utf-16"),
+        pytest.param(
+            "t.csv", b"31337,2.5\n1,2\n", "first line of .*t.csv holds numbers; put", id="no-header"
+        ),
+        pytest.param(
+            "t.csv", b"5.1,31337,iris\n1,2,iris\n", "first line .* holds numbers", id="no-header-label"
+        ),
+        pytest.param("t.csv", b"31337,7\n1,2\n", "first line .* holds numbers", id="no-header-integers"),
+        pytest.param("t.csv.gz", gzip.compress(CSV)[:-9], "cannot be read .EOFError.; check", id="cut-gzip"),
+        pytest.param("t.csv.gz", b"\x1f\x8b\x08garbage", r"cannot be read \(", id="no-gzip"),
+        pytest.param("t.parquet", b"", "t.parquet cannot be read .ComputeError.", id="empty-parquet"),
+        pytest.param("t.parquet", b"garbage" * 9, "t.parquet cannot be read .ComputeError.", id="no-parquet"),
+        pytest.param("t.parquet", parquet(a=[1])[:-40], "t.parquet cannot be read", id="cut-parquet"),
+        pytest.param("t.parquet", parquet(a=[]), "t.parquet has no rows", id="parquet-without-rows"),
+        pytest.param("t.parquet", parquet(), "t.parquet has no rows", id="parquet-without-columns"),
+        pytest.param("t.npz", b"", "t.npz cannot be read", id="empty-npz"),
+        pytest.param("t.npz", b"garbage", "t.npz cannot be read .it is no such file.; check", id="no-npz"),
+        pytest.param("t.npz", npz(X=ROWS)[:-30], "t.npz cannot be read", id="cut-npz"),
+        pytest.param("t.npz", npy(ROWS), "t.npz cannot be read", id="npy-renamed"),
+        pytest.param("t.npz", pickle.dumps(ROWS), "t.npz cannot be read", id="pickle-renamed"),
+        pytest.param("t.npz", npz(X=ROWS.astype(object)), "cannot be read .ValueError.", id="npz-of-objects"),
+        pytest.param("t.npz", npz(), "t.npz holds no arrays; save X", id="npz-without-arrays"),
+        pytest.param("t.npz", npz(X=ROWS[0]), r"array 'X' of .* has shape \(2,\)", id="X-of-one-dimension"),
+        pytest.param("t.npz", npz(X=ROWS.astype(str)), "array 'X' of .* type <U", id="X-of-text"),
+        pytest.param(
+            "t.npz", npz(X=ROWS[:0]), r"array 'X' of .* is empty .shape \(0, 2\)", id="X-without-rows"
+        ),
+        pytest.param("t.npz", npz(X=ROWS, y=[1]), "array 'y' of .* each of the 3 rows", id="y-too-short"),
+        pytest.param(
+            "t.npz", npz(X=ROWS, client=ROWS), "array 'client' of .* one text or number", id="client-2d"
+        ),
+        pytest.param("t.npz", npz(X=ROWS, y=[1j, 2, 3]), "array 'y' of .* complex128", id="y-complex"),
+        pytest.param(
+            "t.npz", npz(a=ROWS, b=[1.0]), r"array 'b' of .* shape \(1,\)", id="client-of-one-dimension"
+        ),
+        pytest.param(
+            "t.npz",
+            npz(a=ROWS, b=ROWS[:, :1]),
+            "client 'a' and client 'b' have different columns: only one of them has 'x1'; rename",
+            id="clients-differ",
+        ),
+        pytest.param("t.npz", npz(a=ROWS, b=ROWS[:0]), "array 'b' of .* is empty", id="client-without-rows"),
+        pytest.param(
+            "t.xlsx", b"PK", "no file of a known kind; its name must end .*parquet", id="unknown-kind"
+        ),
+        pytest.param("t", CSV, "no file of a known kind", id="no-suffix"),
+    ],
+)
+def test_bad_file(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    fails(tmp_path / name, DataError, message)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(
+            b"a,b\n31337,\n,1\n3,\n", "client 't' has 1 .* 'a' .and more in 1 other", id="two-columns"
+        ),
+        pytest.param(
+            b"a,b\n31337,\n4,1\n3,\n", "client 't' has 2 .* column 'b'; fill them in", id="empty-fields"
+        ),
+        pytest.param(
+            b"a,b\n31337,NA\n4,nan\n3,?\n", "client 't' has 3 .* column 'b'; fill", id="missing-words"
+        ),
+        pytest.param(b"a,b\n31337,inf\n", "client 't' has 1 .* column 'b'", id="infinite"),
+        pytest.param(b"a,b\n31337\n", "client 't' has 1 .* column 'b'", id="short-line"),
+        pytest.param(b"a,b\n1,2\n\n3,4\n", "client 't' has 1 .* column 'a'", id="blank-line-inside"),
+        pytest.param(b"a\n1\n\n", "client 't' has 1 .* column 'a'", id="blank-line-of-one-column"),
+        pytest.param(b"a,b\n,\n", "client 't' has 1 .* column 'a'", id="all-empty"),
+        pytest.param(
+            b"a,city\n1,s31337\n2,3\n",
+            r"column 'city' of .*t.csv is not numeric \(1 of 2 values are no numbers\); drop it .*--columns",
+            id="text",
+        ),
+        pytest.param(b"a;b\n31337;1,5\n", "column 'b' .* decimal comma: write them with", id="decimal-comma"),
+        pytest.param(b"a,b\n1,true\n2,2\n", "column 'b' .* not numeric .1 of 2", id="truth-among-numbers"),
+    ],
+)
+def test_bad_values(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    fails(tmp_path / "t.csv", DataError, message)
+    with pytest.raises(DataError, match=message.replace("client 't'", r".*t.csv")):
+        load_features(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        pytest.param([[1], [2]], "its type is List", id="lists"),
+        pytest.param([{"k": 1}, {"k": 2}], "its type is Struct", id="structures"),
+        pytest.param([b"1", b"2"], "its type is Binary", id="bytes"),
+        pytest.param(pl.Series([0, 1]).cast(pl.Date), "its type is Date", id="dates"),
+        pytest.param(pl.Series(["1", "2"]).cast(pl.Categorical), "its type is Categorical", id="categories"),
+    ],
+)
+def test_parquet_column_that_is_no_number(tmp_path: Path, values: Any, reason: str) -> None:
+    (tmp_path / "t.parquet").write_bytes(parquet(a=[1, 2], b=values))
+    fails(tmp_path / "t.parquet", DataError, f"column 'b' of .* is not numeric .{reason}")
+
+
+@pytest.mark.parametrize("role", ["group", "label"])
+@pytest.mark.parametrize(
+    "values", [[[1], [2]], [{"k": 1}, {"k": 2}], [b"\xff", b"\xfe"]], ids=["list", "struct", "bytes"]
+)
+def test_ids_and_labels_of_a_strange_type(tmp_path: Path, role: str, values: Any) -> None:
+    (tmp_path / "t.parquet").write_bytes(parquet(a=[1, 2], b=values))
+    fails(tmp_path / "t.parquet", DataError, f"the {role} column 'b' of .* has type .*; save", **{role: "b"})
+
+
+def test_missing_value_is_told_with_the_client_of_its_group(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("g,a\nq,31337\nr,\nr,4\nr,\n")
+    fails(tmp_path / "t.csv", DataError, "client 'r' has 2 missing .* column 'a'", group="g")
+
+
+@pytest.mark.parametrize("role", ["group", "label"])
+@pytest.mark.parametrize(
+    "content", [b"g,a\n,31337\n \t,2\nq,3\n", parquet(g=[None, np.nan, 1.0], a=[1, 2, 3])]
+)
+def test_missing_group_or_label(tmp_path: Path, role: str, content: bytes) -> None:
+    path = tmp_path / ("t.parquet" if content.startswith(b"PAR1") else "t.csv")
+    path.write_bytes(content)
+    fails(path, DataError, f"has 2 rows without a value in the {role} column 'g'; fill", **{role: "g"})
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        pytest.param(
+            {"group": "h"}, DataError, "no column 'h'; its columns are 'g', 'y', 'a', 'b'", id="group"
+        ),
+        pytest.param({"label": "h"}, DataError, "no column 'h'", id="label"),
+        pytest.param({"columns": ["a", "h"]}, DataError, "no column 'h'", id="columns"),
+        pytest.param(
+            {"group": "g", "label": "g"}, ArgumentError, "must be two columns, got 'g'", id="group-is-label"
+        ),
+        pytest.param({"columns": []}, ArgumentError, r"one or more names, got columns=\[\]", id="no-columns"),
+        pytest.param(
+            {"columns": "ab"}, ArgumentError, "one or more names, got columns='ab'", id="columns-text"
+        ),
+        pytest.param(
+            {"columns": ["a", "a"]}, ArgumentError, "names 'a' twice; name each", id="columns-twice"
+        ),
+        pytest.param(
+            {"columns": ["a", "g"], "group": "g"},
+            ArgumentError,
+            "'g', which is the group; a group",
+            id="group-feature",
+        ),
+        pytest.param(
+            {"columns": ["a", "y"], "label": "y"},
+            ArgumentError,
+            "'y', which is the label",
+            id="label-feature",
+        ),
+        pytest.param(
+            {"separator": ""}, ArgumentError, "must be one character .* got separator=''", id="separator-0"
+        ),
+        pytest.param({"separator": ", "}, ArgumentError, "must be one character", id="separator-2"),
+        pytest.param({"separator": "é"}, ArgumentError, "must be one character", id="separator-not-ascii"),
+        pytest.param({"separator": "\0"}, ArgumentError, "must be one character", id="separator-nul"),
+        pytest.param({"separator": '"'}, ArgumentError, "must be one character", id="separator-quote"),
+        pytest.param(
+            {"separator": "|"}, DataError, "table of 1 columns|is not numeric", id="separator-wrong"
+        ),
+    ],
+)
+def test_bad_arguments(
+    tmp_path: Path, options: dict[str, Any], kind: type[PrivFedError], message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(CSV)
+    fails(tmp_path / "t.csv", kind, message, **options)
+
+
+def test_only_group_and_label_leave_no_features(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("g,y\nq,31337\n")
+    fails(tmp_path / "t.csv", DataError, "t.csv has no feature columns", group="g", label="y")
+
+
+def test_long_lists_of_columns_are_cut(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", X=np.zeros((1, 784)))
+    fails(tmp_path / "t.npz", DataError, "'x19' and 764 more", columns=["pixel"])
+
+
+@pytest.mark.parametrize("option", ["group", "label"])
+def test_npz_of_clients_takes_no_group_and_no_label(tmp_path: Path, option: str) -> None:
+    (tmp_path / "t.npz").write_bytes(npz(a=ROWS))
+    fails(tmp_path / "t.npz", ArgumentError, f"{option}='a' cannot be used with .*t.npz", **{option: "a"})
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.npz", "folder", "t" * 300 + ".csv"])
+def test_missing_file(tmp_path: Path, name: str) -> None:
+    fails(tmp_path / name, DataError, r"does not exist; check the path|cannot be read \(File name too long\)")
+    with pytest.raises(DataError, match=r"does not exist|cannot be read"):
+        load_features(tmp_path / name)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(CSV)
+    (tmp_path / "t.csv").chmod(0)
+    fails(tmp_path / "t.csv", DataError, r"cannot be read \(Permission denied\)")
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "kind", "message"),
+    [
+        pytest.param({}, {}, DataError, "holds no files; put one file a client", id="empty"),
+        pytest.param({".hidden.csv": CSV}, {}, DataError, "holds no files", id="hidden-only"),
+        pytest.param(
+            {"a.csv": CSV, "README.md": b""}, {}, DataError, "README.md is no file of a known", id="other"
+        ),
+        pytest.param(
+            {"a.csv": CSV, "b/c.csv": CSV}, {}, DataError, "holds a folder .'b'.; keep", id="folder"
+        ),
+        pytest.param(
+            {"a.csv": CSV}, {"group": "g"}, ArgumentError, "group='g' .* already; leave it out", id="group"
+        ),
+        pytest.param(
+            {"a.csv": b"x\n1\n", "a.parquet": parquet(x=[1])},
+            {},
+            DataError,
+            "two clients are called 'a'",
+            id="twins",
+        ),
+        pytest.param(
+            {"a.csv": b"x,z\n1,2\n", "b.csv": b"x,w,v\n1,2,3\n"},
+            {},
+            DataError,
+            "client 'a' and client 'b' have different columns: only one of them has 'v', 'w', 'z'; rename",
+            id="columns-differ",
+        ),
+        pytest.param(
+            {"a.csv": b"x\n1\n", "b.csv": b"z\n1\n"},
+            {"columns": ["x"]},
+            DataError,
+            "client 'b' has no column 'x'; its columns are 'z'",
+            id="column-missing",
+        ),
+        pytest.param(
+            {"a.csv": b"x,y\n1,2\n", "b.csv": b"x\n1\n"},
+            {"label": "y"},
+            DataError,
+            "client 'b' has no column 'y'",
+            id="label",
+        ),
+        pytest.param(
+            {"a.npz": npz(X=ROWS, y=[1, 2, 3]), "b.npz": npz(X=ROWS)},
+            {},
+            DataError,
+            "client 'b' has no labels, but others have",
+            id="labels-at-some",
+        ),
+        pytest.param(
+            {"a.npz": npz(c=ROWS)}, {}, DataError, "has no array 'X'; .* Its arrays are 'c'", id="npz"
+        ),
+        pytest.param(
+            {"a.csv": b"x\n1\n", "b.csv": b"x\n"}, {}, DataError, "b.csv has no rows", id="client-empty"
+        ),
+        pytest.param(
+            {"a.csv": b"x\n1\n", "b.csv": b"x\nk\n"}, {}, DataError, "column 'x' of client 'b' is", id="text"
+        ),
+        pytest.param(
+            {"a.csv": b"x\n1\n", "b.csv": b"x\n?\n"}, {}, DataError, "client 'b' has 1 missing", id="missing"
+        ),
+    ],
+)
+def test_bad_folder(
+    tmp_path: Path, files: dict[str, bytes], options: dict[str, Any], kind: type[PrivFedError], message: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    fails(tmp_path, kind, message, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "kind", "message"),
+    [
+        pytest.param(CSV, ["a", "h"], DataError, "t.csv has no column 'h'; its columns are", id="unknown"),
+        pytest.param(CSV, ["a", "a"], ArgumentError, "columns names 'a' twice", id="twice"),
+        pytest.param(CSV, [], ArgumentError, "one or more names", id="none"),
+        pytest.param(CSV, None, DataError, "column 'g' of .*t.csv is not numeric", id="text"),
+    ],
+)
+def test_bad_features_for_prediction(
+    tmp_path: Path, content: bytes, columns: list[str] | None, kind: type[PrivFedError], message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(kind, match=message):
+        load_features(tmp_path / "t.csv", columns)
+
+
+def test_folder_is_nothing_to_predict(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder; give one file with the rows"):
+        load_features(tmp_path)
+
+
+DAMAGED = {".csv": CSV, ".csv.gz": gzip.compress(CSV), ".npz": npz(X=ROWS, client=[1, 2, 1])}
+
+
+@given(st.sampled_from(sorted(DAMAGED)), st.data())
+def test_damaged_file_loads_or_is_a_data_error(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    content = bytearray(DAMAGED[suffix])
+    for position in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[position] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / f"t{suffix}"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        load_clients(path)
+    except DataError as error:
+        assert "\n" not in str(error)

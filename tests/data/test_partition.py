@@ -1,0 +1,235 @@
+"""Splits into clients obey their laws, and each does what its name says."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.data import by_dirichlet, by_kmeans, half_iid, iid, partition
+from privfed.data.partition import KINDS
+from privfed.errors import ArgumentError, DataError
+
+Rows = npt.NDArray[np.intp]
+BLOBS = np.repeat(np.arange(5.0), 40)[:, None] * [10, -10] + np.random.default_rng(1).normal(size=(200, 2))
+BLOB = np.repeat(np.arange(5), 40)
+
+
+def options(kind: str, y: Any = None) -> dict[str, Any]:
+    return {"y": y, "alpha": 5.0} if kind == "dirichlet" else {}
+
+
+def assert_lawful(clients: Sequence[Rows], n_rows: int, n_clients: int) -> None:
+    assert len(clients) == n_clients
+    assert min(map(len, clients)) >= 1
+    assert sorted(np.concatenate(clients).tolist()) == list(range(n_rows))
+    for rows in clients:
+        assert rows.dtype == np.intp
+        assert (np.diff(rows) > 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    n_clients=st.integers(1, 6),
+    extra=st.integers(0, 30),
+    seed=st.integers(0, 2**64),
+    spread=st.integers(0, 8),
+)
+def test_every_split_is_disjoint_covering_without_empty_client_and_repeatable(
+    kind: str, n_clients: int, extra: int, seed: int, spread: int
+) -> None:
+    # Twice the clients is the least that half-iid takes; Dirichlet needs some room to succeed in 100 draws.
+    # With a spread of 0 all rows are the same row.
+    n_rows = (8 if kind == "dirichlet" else 2) * n_clients + extra
+    rows = np.random.default_rng(seed).integers(0, spread + 1, size=(n_rows, 2)).astype(np.float64)
+    first, again = (
+        partition(rows, n_clients, kind, np.random.default_rng(seed), **options(kind, rows[:, 0]))
+        for _ in range(2)
+    )
+    assert_lawful(first, n_rows, n_clients)
+    assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_seed_gives_another_split(kind: str) -> None:
+    one, other = (
+        partition(BLOBS, 7, kind, np.random.default_rng(seed), **options(kind, BLOB)) for seed in (1, 2)
+    )
+    assert [rows.tolist() for rows in one] != [rows.tolist() for rows in other]
+
+
+@pytest.mark.parametrize(
+    "split", [by_kmeans, lambda X, n, rng: iid(len(X), n, rng)], ids=["by_kmeans", "iid"]
+)
+def test_as_many_clients_as_rows_is_one_row_each(split: Callable[..., list[Rows]]) -> None:
+    clients = split(np.zeros((9, 1)), 9, np.random.default_rng(0))
+    assert_lawful(clients, 9, 9)
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_iid_slices_differ_by_one_row_at_most(n_rows: int, n_clients: int) -> None:
+    n_clients = min(n_rows, n_clients)
+    sizes = [len(rows) for rows in iid(n_rows, n_clients, np.random.default_rng(0))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_iid_mixes_the_rows() -> None:
+    for rows in iid(200, 4, np.random.default_rng(0)):
+        assert len(set(BLOB[rows])) == 5
+
+
+def test_by_kmeans_gives_each_client_a_cluster() -> None:
+    for rows in by_kmeans(BLOBS, 5, np.random.default_rng(0)):
+        assert len(set(BLOB[rows])) == 1
+
+
+def test_half_iid_gives_each_client_a_mixed_and_a_clustered_half() -> None:
+    clients = half_iid(BLOBS, 5, np.random.default_rng(0))
+    assert_lawful(clients, 200, 5)
+    for rows in clients:
+        counts = np.bincount(BLOB[rows], minlength=5)
+        # 20 rows of all blobs, and about 20 of the blob that is this client's cluster in the other half.
+        assert counts.max() >= 12
+        assert np.count_nonzero(counts) >= 4
+
+
+def test_small_alpha_skews_labels_and_large_alpha_does_not() -> None:
+    y = np.repeat(["a", "b", "c", "d"], 500)
+
+    def largest_share(alpha: float) -> float:
+        clients = by_dirichlet(y, 4, alpha, np.random.default_rng(3))
+        return float(
+            np.mean([np.unique(y[rows], return_counts=True)[1].max() / len(rows) for rows in clients])
+        )
+
+    assert largest_share(0.1) > 0.6
+    assert largest_share(1e9) == pytest.approx(0.25, abs=0.01)
+
+
+def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution() -> None:
+    # One label: the share of the first of K clients is Beta(alpha, (K - 1) alpha) with mean 1 / K and
+    # variance (K - 1) / (K^2 (K alpha + 1)). With alpha = 50 no client is ever empty: nothing is drawn anew.
+    rng, y = np.random.default_rng(11), np.zeros(4000)
+    shares = np.array([len(by_dirichlet(y, 4, 50.0, rng)[0]) / 4000 for _ in range(2000)])
+    variance = 3 / (16 * 201)
+    assert abs(shares.mean() - 0.25) < 4 * np.sqrt(variance / 2000)
+    assert shares.var() == pytest.approx(variance, rel=0.15)
+
+
+@given(st.integers(1, 10), st.integers(0, 100))
+def test_dirichlet_keeps_min_rows(min_rows: int, seed: int) -> None:
+    clients = by_dirichlet(BLOB, 5, 2.0, np.random.default_rng(seed), min_rows=min_rows)
+    assert_lawful(clients, 200, 5)
+    assert min(map(len, clients)) >= min_rows
+
+
+def test_dirichlet_takes_tiny_alpha_and_labels_of_any_type() -> None:
+    clients = by_dirichlet(["x", "y"] * 10, 1, 1e-300, np.random.default_rng(0))
+    assert_lawful(clients, 20, 1)
+
+
+def test_partition_passes_min_rows_on() -> None:
+    clients = partition(BLOBS, 4, "dirichlet", np.random.default_rng(0), BLOB, alpha=1.0, min_rows=20)
+    assert min(map(len, clients)) >= 20
+
+
+def test_partition_by_name_is_the_function_itself() -> None:
+    def rng() -> np.random.Generator:
+        return np.random.default_rng(5)
+
+    expected = {
+        "iid": iid(200, 5, rng()),
+        "half-iid": half_iid(BLOBS, 5, rng()),
+        "non-iid": by_kmeans(BLOBS, 5, rng()),
+        "dirichlet": by_dirichlet(BLOB, 5, 5.0, rng()),
+    }
+    for kind in KINDS:
+        split = partition(BLOBS, 5, kind, rng(), **options(kind, BLOB))
+        assert [rows.tolist() for rows in split] == [rows.tolist() for rows in expected[kind]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_clients", [0, -1, 201])
+def test_number_of_clients_has_bounds(kind: str, n_clients: int) -> None:
+    most = 100 if kind == "half-iid" else 200
+    message = rf"n_clients must be in \[1, {most}\] \(.*\), got n_clients={n_clients}; take fewer"
+    with pytest.raises(ArgumentError, match=message):
+        partition(BLOBS, n_clients, kind, np.random.default_rng(0), **options(kind, BLOB))
+
+
+def test_half_iid_needs_two_rows_a_client() -> None:
+    with pytest.raises(ArgumentError, match=r"\[1, 3\] \(half the rows.*n_clients=4"):
+        half_iid(np.zeros((7, 1)), 4, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            {"kind": "noniid"},
+            "one of 'iid', 'half-iid', 'non-iid', 'dirichlet', got kind='noniid'",
+            id="kind",
+        ),
+        pytest.param(
+            {"kind": "iid", "alpha": 1.0}, "kind='iid' takes no options, got alpha", id="iid-option"
+        ),
+        pytest.param({"kind": "dirichlet", "alpha": 1.0}, "got y=None; give y", id="no-labels"),
+        pytest.param({"kind": "dirichlet", "y": BLOB}, "needs alpha; give one", id="no-alpha"),
+        pytest.param(
+            {"kind": "dirichlet", "y": BLOB, "beta": 1.0}, "min_rows, got beta", id="dirichlet-option"
+        ),
+        pytest.param(
+            {"kind": "dirichlet", "y": BLOB[1:], "alpha": 1.0}, "199 labels for 200 rows", id="short-y"
+        ),
+        pytest.param(
+            {"kind": "dirichlet", "y": BLOB, "alpha": 1.0, "min_rows": 1.5},
+            "whole number, got min_rows=1.5",
+            id="half-row",
+        ),
+        pytest.param(
+            {"kind": "dirichlet", "y": BLOB, "alpha": 1.0, "min_rows": np.inf},
+            "got min_rows=inf",
+            id="infinite-rows",
+        ),
+    ],
+)
+def test_partition_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        partition(BLOBS, 2, rng=np.random.default_rng(0), **arguments)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, np.inf, 1e10])
+def test_alpha_has_bounds(alpha: float) -> None:
+    with pytest.raises(ArgumentError, match=rf"alpha must be in \(0, 1e9\], got alpha={alpha}"):
+        by_dirichlet(BLOB, 2, alpha, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("min_rows", [0, 101])
+def test_min_rows_has_bounds(min_rows: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"min_rows must be in \[1, 100\].*got min_rows={min_rows}"):
+        by_dirichlet(BLOB, 2, 1.0, np.random.default_rng(0), min_rows=min_rows)
+
+
+def test_dirichlet_gives_up_after_100_draws() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"100 draws with alpha=0.001 left .* take a larger alpha, fewer clients"
+    ):
+        by_dirichlet(BLOB, 50, 0.001, np.random.default_rng(0))
+
+
+def test_labels_must_be_one_dimensional() -> None:
+    with pytest.raises(ArgumentError, match=r"y must have shape \(n_rows,\), got shape \(200, 2\)"):
+        by_dirichlet(BLOBS, 2, 1.0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("split", [by_kmeans, half_iid])
+def test_rows_must_be_a_finite_table(split: Callable[..., list[Rows]]) -> None:
+    with pytest.raises(ArgumentError, match=r"X must have shape \(n_rows, n_features\), got shape \(200,\)"):
+        split(BLOB, 2, np.random.default_rng(0))
+    rows = BLOBS.copy()
+    rows[3, 1] = np.nan
+    with pytest.raises(DataError, match="X has 1 missing or infinite values in column '1'"):
+        split(rows, 2, np.random.default_rng(0))
