@@ -32,7 +32,7 @@ def grid_tolerance(protocol: str) -> float:
     return 1e-12 if protocol == "plain" else 1e-6
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def blobs() -> list[FloatArray]:
     """Return ten clients of 4 to 40 rows, drawn from four blobs in the plane, each from two or three."""
     rng = np.random.default_rng(2023)
@@ -41,5 +41,7 @@ def blobs() -> list[FloatArray]:
     clients = []
     for size in sizes:
         of_client = rng.choice(4, size=rng.integers(2, 4), replace=False)
-        clients.append(means[rng.choice(of_client, size)] + rng.normal(scale=0.7, size=(size, 2)))
+        rows = means[rng.choice(of_client, size)] + rng.normal(scale=0.7, size=(size, 2))
+        rows.setflags(write=False)
+        clients.append(rows)
     return clients

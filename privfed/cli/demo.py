@@ -173,7 +173,7 @@ def _draw(path: Path, runs: dict[str, Result]) -> None:
             axes.imshow(np.reshape(centroid, (8, 8)), cmap="gray_r", vmin=0, vmax=16)
             axes.set(xticks=[], yticks=[])
         grid[row, 0].set_ylabel(name)
-    above.suptitle("Centroids: each the mean of one cluster's images")
+    above.suptitle("Centroids of the ten clusters")
     axes = below.subplots()
     draw_convergence(axes, {name: result.movements for name, result in runs.items()}, TOL)
     _mark_losses(axes, runs["masked"])

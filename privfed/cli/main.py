@@ -54,7 +54,7 @@ def _complain(message: str) -> int:
     return _BAD_INPUT
 
 
-@click.group(cls=Program, no_args_is_help=False, invoke_without_command=True)
+@click.group("privfed", cls=Program, no_args_is_help=False, invoke_without_command=True)
 @click.version_option(__version__, prog_name="privfed")
 @click.pass_context
 def main(context: click.Context) -> None:

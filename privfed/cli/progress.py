@@ -63,7 +63,7 @@ class Rounds:
     def __str__(self) -> str:
         restart = f"restart {min(self.restart, self.n_init)} of {self.n_init}, " if self.n_init > 1 else ""
         moved = "" if self.movement is None else f", moved {self.movement:.3g}"
-        return f"{restart}round {self.round}{moved}"
+        return f"{restart}round {self.round}{moved}" if self.round else f"{restart}starting"
 
 
 class RoundProgress:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,13 +187,7 @@ def read_transcript(folder: Path) -> Transcript:
     Raises:
         RunFolderError: there is none, or it is damaged.
     """
-    with tempfile.TemporaryDirectory() as copy:
-        if (folder / TRANSCRIPT).exists():
-            shutil.copyfile(folder / TRANSCRIPT, Path(copy) / TRANSCRIPT)
-        try:
-            return Transcript.load(Path(copy))
-        except RunFolderError as error:
-            raise RunFolderError(str(error).replace(copy, str(folder))) from None
+    return Transcript.load(folder)
 
 
 @contextmanager

@@ -87,16 +87,26 @@ class QuestionMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Option]
 
 
-_REGISTRY: dict[str, type[Question]] = {}
+class Part:
+    """A public value that questions are made of: a frozen dataclass of arrays and scalars."""
+
+
+_REGISTRY: dict[str, type[Question | Part]] = {}
 _DECODER = msgspec.msgpack.Decoder(QuestionMessage)
-SomeQuestion = TypeVar("SomeQuestion", bound="type[Question]")
+Registered = TypeVar("Registered", bound="type[Question | Part]")
+
+
+def register(kind: Registered) -> Registered:
+    """Make a question or part known by its class name, so that it can be decoded (a class decorator)."""
+    _REGISTRY[kind.__name__] = kind
+    return kind
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question(ABC):
     """What every client of a cohort is asked.
 
-    Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, or `Ranges`.
+    Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, `Ranges` or parts.
 
     Args:
         ranges: ranges of the data; the client clips its rows to them before it answers.
@@ -124,41 +134,52 @@ class Question(ABC):
         """Return the encoding that travels and that masks are bound to."""
         arrays: dict[str, Array] = {}
         options: dict[str, Option] = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, Ranges):
-                arrays["ranges.low"], arrays["ranges.high"] = Array.of(value.low), Array.of(value.high)
-                options["ranges.rows"] = value.rows
-            elif isinstance(value, np.ndarray):
-                arrays[one.name] = Array.of(value)
-            else:
-                options[one.name] = value.item() if isinstance(value, np.generic) else value
+        _write(self, "", arrays, options)
         return encode(QuestionMessage(type(self).__name__, arrays, options))
 
 
-def register(question: SomeQuestion) -> SomeQuestion:
-    """Make a question known by its class name, so that it can be decoded (a class decorator)."""
-    _REGISTRY[question.__name__] = question
-    return question
+def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str, Option]) -> None:
+    """Write the fields of a dataclass; those of a part or ranges go under a longer name."""
+    for one in fields(value):
+        held, name = getattr(value, one.name), prefix + one.name
+        if isinstance(held, np.ndarray):
+            arrays[name] = Array.of(held)
+        elif isinstance(held, Part | Ranges):
+            options[name] = type(held).__name__
+            _write(held, f"{name}.", arrays, options)
+        else:
+            options[name] = held.item() if isinstance(held, np.generic) else held
 
 
 def _fits(value: object, hint: Any) -> bool:
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     allowed = {get_origin(kind) or kind for kind in kinds}
+    if isinstance(value, Part):
+        return any(isinstance(value, kind) for kind in allowed)
     return type(value) in allowed or (float in allowed and type(value) is int)
 
 
+def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
+    """Build a dataclass from the values under a prefix, each checked against its annotation."""
+    hints, built = get_type_hints(kind), {}
+    for one in fields(kind):
+        name, hint = prefix + one.name, hints[one.name]
+        held = values.pop(name)
+        if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part)):
+            held = _read(Ranges if hint is Ranges else _REGISTRY[str(held)], f"{name}.", values)
+        if not _fits(held, hint):
+            raise TypeError(name)
+        built[one.name] = held
+    return kind(**built)
+
+
 def _rebuild(message: QuestionMessage) -> Question:
-    kind = _REGISTRY[message.name]
     values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
     values.update(message.options)
-    low, high, rows = (values.pop(f"ranges.{part}") for part in ("low", "high", "rows"))
-    if not isinstance(low, np.ndarray) or not isinstance(high, np.ndarray) or type(rows) is not int:
-        raise TypeError("ranges")
-    hints = get_type_hints(kind)
-    if not all(_fits(value, hints[name]) for name, value in values.items()):
-        raise TypeError("fields")
-    return kind(ranges=Ranges(low, high, rows), **values)
+    question = _read(_REGISTRY[message.name], "", values)
+    if values or not isinstance(question, Question):
+        raise TypeError("not a question, or fields that it does not have")
+    return question
 
 
 @lru_cache(maxsize=16)

@@ -118,11 +118,15 @@ class Transcript:
         self._path = None if folder is None else folder / FILE
 
     @classmethod
-    def load(cls, folder: Path) -> Transcript:
-        """Read a run's transcript; a last line cut off by a crash is dropped from memory and disk.
+    def load(cls, folder: Path, *, mend: bool = False) -> Transcript:
+        """Read a run's transcript; a last line cut off by a crash is left out.
+
+        Args:
+            folder: the run's folder.
+            mend: cut the broken line off the file too, so that the run can go on there.
 
         Raises:
-            RunFolderError: no transcript there, or a line within it is damaged.
+            RunFolderError: no transcript there, a line within it is damaged, or lines do not fit together.
         """
         transcript = cls(folder)
         path = folder / FILE
@@ -143,7 +147,9 @@ class Transcript:
             kept += len(line)
         if not transcript.records or not isinstance(transcript.records[0], Began):
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
-        os.truncate(path, kept)
+        transcript.totals()
+        if mend:
+            os.truncate(path, kept)
         return transcript
 
     def _append(self, record: Any, durable: bool = False) -> None:
@@ -231,8 +237,16 @@ class Transcript:
 
     def totals(self) -> list[tuple[Asked, Total]]:
         """Return each opened sum, in order, with the question that asked for it."""
-        asked = {record.index: record for record in self.records if isinstance(record, Asked)}
-        return [(asked[r.index], _total(r)) for r in self.records if isinstance(r, Summed)]
+        asked = self._asked()
+        try:
+            return [(asked[r.index], _total(r)) for r in self.of(Summed)]
+        except (KeyError, ValueError):
+            where = "the transcript" if self._path is None else str(self._path)
+            raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
+
+    def _asked(self) -> dict[int, Asked]:
+        """Return the last question of each index: a sum that was cut off is asked again by a resumed run."""
+        return {record.index: record for record in self.of(Asked)}
 
     def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
         """Cut out what one party saw.
@@ -260,9 +274,7 @@ class Transcript:
             return View("observer", (), began.configuration.clients, (), result)
         reads_totals = began.opens_to == party or (began.opens_to == "clients" and bool(colluders))
         server = party == "server"
-        # A sum that was in flight when the run stopped was asked twice.
-        asked = {record.index: record for record in self.records if isinstance(record, Asked)}
-        sums = tuple(self._sum_view(r, server, reads_totals, colluders) for r in asked.values())
+        sums = tuple(self._sum_view(r, server, reads_totals, colluders) for r in self._asked().values())
         return View(party, colluders, began.configuration.clients, sums, result)
 
     def _sum_view(

@@ -146,7 +146,7 @@ def simulate(
     if resume:
         if folder is None:
             raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
-        transcript = Transcript.load(folder)
+        transcript = Transcript.load(folder, mend=True)
     else:
         transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
     return Federation(

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import DWFKMeans
+from privfed import DWFKMeans, Simulation
 from privfed.core.conversation import Ask, Total
 from privfed.core.federation import client_generator
 from privfed.core.transcript import FILE, Asked, Ended, Summed, Transcript
+from privfed.engines import Fault
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.face.clients import gather
 
@@ -31,6 +32,14 @@ WORDS: dict[str, Any] = {
 
 def model(folder: Path | None, protocol: str, **changes: Any) -> DWFKMeans:
     return DWFKMeans(**{**WORDS, "run_dir": folder, "protocol": protocol, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished(blobs: Clients, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run, for tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    model(folder, "plain").fit(blobs)
+    return folder
 
 
 def cut(source: Path, target: Path, n_sums: int, in_flight: bool) -> None:
@@ -137,25 +146,23 @@ def test_resuming_a_finished_run_asks_nothing(blobs: Clients, protocol: str, tmp
     ],
 )
 def test_resuming_with_other_parameters_is_an_error(
-    blobs: Clients, tmp_path: Path, change: dict[str, Any]
+    blobs: Clients, finished: Path, change: dict[str, Any]
 ) -> None:
-    model(tmp_path, "plain").fit(blobs)
-    before = (tmp_path / FILE).read_bytes()
+    before = (finished / FILE).read_bytes()
     with pytest.raises(ResumeError, match="of another run"):
-        model(tmp_path, "plain", **change).resume(blobs)
-    assert (tmp_path / FILE).read_bytes() == before
+        model(finished, "plain", **change).resume(blobs)
+    assert (finished / FILE).read_bytes() == before
 
 
-def test_resuming_with_other_clients_is_an_error(blobs: Clients, tmp_path: Path) -> None:
-    model(tmp_path, "plain").fit(blobs)
+def test_resuming_with_other_clients_is_an_error(blobs: Clients, finished: Path) -> None:
     for others in (blobs[:-1], [*blobs, blobs[0]]):
         with pytest.raises(ResumeError, match="of another run"):
-            model(tmp_path, "plain").resume(others)
+            model(finished, "plain").resume(others)
     with pytest.raises(ResumeError, match="of another run"):
         owners = np.repeat([f"site {i}" for i in range(10)], [len(rows) for rows in blobs])
-        model(tmp_path, "plain").resume(np.concatenate(blobs), groups=owners)
+        model(finished, "plain").resume(np.concatenate(blobs), groups=owners)
     with pytest.raises(ResumeError, match="of another run"):
-        model(tmp_path, "plain").resume([np.c_[rows, rows] for rows in blobs])
+        model(finished, "plain").resume([np.c_[rows, rows] for rows in blobs])
 
 
 def test_resuming_nothing_is_an_error(blobs: Clients, tmp_path: Path) -> None:
@@ -165,16 +172,15 @@ def test_resuming_nothing_is_an_error(blobs: Clients, tmp_path: Path) -> None:
         model(None, "plain").resume(blobs)
 
 
-def test_replay_of_another_algorithm_is_an_error(blobs: Clients, tmp_path: Path) -> None:
+def test_replay_of_another_algorithm_is_an_error(blobs: Clients, finished: Path) -> None:
     # Same configuration, other questions: the seed of the start is the algorithm's own affair.
     class Other(DWFKMeans):
         def _algorithm(self, n_features: int, seed: int) -> Any:
             return super()._algorithm(n_features, seed + 1)
 
     Other.__name__ = "DWFKMeans"
-    model(tmp_path, "plain").fit(blobs)
     with pytest.raises(ResumeError, match="answers another question"):
-        Other(**{**WORDS, "run_dir": tmp_path, "protocol": "plain"}).resume(blobs)
+        Other(**{**WORDS, "run_dir": finished, "protocol": "plain"}).resume(blobs)
 
 
 def test_watcher_hears_of_every_sum_also_of_replayed_ones(
@@ -203,9 +209,6 @@ def test_traffic_counts_the_bytes_of_the_transcript(blobs: Clients, protocol: st
 
 
 def test_failed_sum_keeps_what_was_opened_before(blobs: Clients, tmp_path: Path) -> None:
-    from privfed import Simulation
-    from privfed.engines import Fault
-
     dead = Simulation(faults=[Fault(client=i, sums=frozenset({4})) for i in range(10)])
     with pytest.raises(ProtocolError):
         model(tmp_path, "plain", engine=dead, clients_per_round=None).fit(blobs)

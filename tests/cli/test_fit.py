@@ -1,0 +1,193 @@
+"""`privfed fit`: what it writes, and that the files agree with each other and with the Python face."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.metrics import adjusted_rand_score, v_measure_score
+
+from privfed import Box, DWFKMeans, EWFKMeans
+from privfed.core.transcript import Transcript
+from privfed.data import load_clients
+
+FILES = {
+    "run.json",
+    "transcript.jsonl",
+    "result.json",
+    "centroids.csv",
+    "centroids.npz",
+    "model.npz",
+    "picture.png",
+}
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+@pytest.fixture(params=["plain", "masked"])
+def run(request, invoke, words, tmp_path) -> Path:
+    invoke(*words, "--protocol", request.param, "--out", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def read(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_all_files_are_written_and_nothing_else(run) -> None:
+    assert {path.name for path in run.iterdir()} == FILES
+
+
+def test_the_centroids_are_the_same_in_all_files(run) -> None:
+    centroids = np.array(read(run)["centroids"])
+    with (run / "centroids.csv").open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert header == COLUMNS == read(run)["columns"]
+    np.testing.assert_array_equal(np.array(rows, dtype=float), centroids)
+    with np.load(run / "centroids.npz") as arrays:
+        np.testing.assert_array_equal(arrays["centroids"], centroids)
+        assert arrays["columns"].tolist() == COLUMNS
+    with np.load(run / "model.npz") as arrays:
+        np.testing.assert_array_equal(arrays["centers"], centroids)
+
+
+def test_the_result_is_that_of_the_estimator(run, iris) -> None:
+    result = read(run)
+    tables = load_clients(iris, group="hospital", label="species")
+    model = DWFKMeans(3, protocol=result["protocol"]).fit(tables.arrays)
+    np.testing.assert_array_equal(result["centroids"], model.cluster_centers_)
+    assert result["n_iter"] == model.n_iter_ == len(result["movements"])
+    assert result["inertia"] == model.inertia_
+    assert result["rows"] == 150
+    assert result["score"] == result["inertia"] / 150
+    assert result["converged"]
+
+
+def test_the_agreement_is_that_of_the_pooled_rows(run, iris) -> None:
+    tables = load_clients(iris, group="hospital", label="species")
+    centroids = np.array(read(run)["centroids"])
+    rows, labels = np.concatenate(tables.arrays), np.concatenate(tables.labels)
+    found = np.square(rows[:, None] - centroids).sum(axis=2).argmin(axis=1)
+    agreement = read(run)["agreement"]
+    assert agreement["v_measure"] == pytest.approx(v_measure_score(labels, found))
+    assert agreement["adjusted_rand_index"] == pytest.approx(adjusted_rand_score(labels, found))
+    assert 0.8 < agreement["accuracy"] <= 1.0
+
+
+def test_the_traffic_is_that_of_the_federation(run) -> None:
+    result, transcript = read(run), Transcript.load(run)
+    sums, traffic = result["sums"], result["traffic"]
+    assert [one["index"] for one in sums] == list(range(len(transcript.totals())))
+    assert sum(one["bytes_down"] for one in sums) == sum(traffic["bytes_down"].values()) > 0
+    assert sum(one["bytes_up"] for one in sums) == sum(traffic["bytes_up"].values()) > 0
+    both = sum(traffic["bytes_down"].values()) + sum(traffic["bytes_up"].values())
+    assert traffic["bytes_per_client"] == pytest.approx(both / 6)
+    assert sums[-1]["purpose"] == "agreement"
+    assert [one["contributors"] for one in sums] == [6] * len(sums)
+
+
+def test_masked_and_plain_find_the_same_centroids(invoke, words, tmp_path) -> None:
+    for protocol in ("plain", "masked"):
+        invoke(*words, "--protocol", protocol, "--out", tmp_path / protocol)
+    plain, masked = read(tmp_path / "plain"), read(tmp_path / "masked")
+    np.testing.assert_allclose(plain["centroids"], masked["centroids"], rtol=0, atol=1e-8)
+    assert "every single client" in plain["server_saw"]
+    assert "totals" in masked["server_saw"]
+
+
+def test_json_on_stdout_is_the_result_file(invoke, words, tmp_path) -> None:
+    found = invoke(*words, "--protocol", "plain", "--out", tmp_path / "run", "--json", "--quiet")
+    assert found.stdout == (tmp_path / "run" / "result.json").read_text()
+    assert found.stderr == ""
+
+
+def test_the_table_names_what_counts(invoke, words, tmp_path) -> None:
+    text = invoke(*words, "--protocol", "plain", "--out", tmp_path / "run").stdout
+    for word in ("dwf, 3 clusters", "every single client", "6, 150", "converged", "v-measure"):
+        assert word in text
+
+
+def test_without_a_label_no_agreement_is_asked_for(invoke, iris, tmp_path) -> None:
+    columns = "petal length,petal width"
+    words = ["--group", "hospital", "--columns", columns, "-k", 2, "--protocol", "plain"]
+    invoke("fit", iris, *words, "--out", tmp_path / "run")
+    result = read(tmp_path / "run")
+    assert result["agreement"] is None
+    assert result["columns"] == columns.split(",")
+    assert result["sums"][-1]["purpose"] == "score"
+
+
+def test_lloyd_is_dwf_with_one_local_step(invoke, words, iris, tmp_path) -> None:
+    invoke(*words, "--algorithm", "lloyd", "--protocol", "plain", "--out", tmp_path / "run")
+    tables = load_clients(iris, group="hospital", label="species")
+    model = DWFKMeans(3, local_iter=1, protocol="plain").fit(tables.arrays)
+    np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
+
+
+def test_every_word_reaches_the_estimator(invoke, words, iris, tmp_path) -> None:
+    spoken = "--algorithm ewf --local-iter 3 --learning-rate 0.9 --momentum 0.1 --tol 0.01 --max-iter 20 "
+    spoken += "--min-iter 4 --patience 15 --n-init 2 --init kfed --clients-per-round 4 --seed 7 "
+    spoken += "--low 0,0,0,0 --high 8 --max-rows 64 --protocol plain --separator ,"
+    invoke(*words, *spoken.split(), "--out", tmp_path / "run")
+    tables = load_clients(iris, group="hospital", label="species")
+    model = EWFKMeans(
+        3,
+        local_iter=3,
+        learning_rate=0.9,
+        momentum=0.1,
+        tol=0.01,
+        max_iter=20,
+        min_iter=4,
+        patience=15,
+        n_init=2,
+        init="kfed",
+        clients_per_round=4,
+        protocol="plain",
+        domain=Box(0, 8, max_rows=64),
+        random_state=7,
+    )
+    # Clients are drawn by name, so that they need their names here too.
+    kept = Transcript.load(tmp_path / "run").configuration
+    by_name = model.fit(
+        np.concatenate(tables.arrays), groups=np.repeat(tables.names, [len(rows) for rows in tables.arrays])
+    )
+    assert by_name.transcript_.configuration == kept
+    np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
+
+
+def test_other_kinds_of_files_give_the_same_result(invoke, words, iris, tmp_path) -> None:
+    invoke(*words, "--protocol", "plain", "--out", tmp_path / "csv")
+    packed = tmp_path / "iris2.csv.gz"
+    packed.write_bytes(gzip.compress(iris.read_bytes()))
+    invoke("fit", packed, *words[2:], "--protocol", "plain", "--out", tmp_path / "gz")
+    assert read(tmp_path / "gz")["centroids"] == read(tmp_path / "csv")["centroids"]
+
+
+def test_labels_of_an_npz_file_are_not_scored_unless_they_are_named(invoke, tmp_path) -> None:
+    data = load_iris()
+    np.savez(tmp_path / "iris.npz", X=data.data, y=data.target, client=np.arange(150) % 5)
+    base = ["fit", tmp_path / "iris.npz", "-k", 3, "--protocol", "plain"]
+    invoke(*base, "--out", tmp_path / "without")
+    invoke(*base, "--label", "y", "--out", tmp_path / "with")
+    assert read(tmp_path / "without")["agreement"] is None
+    assert read(tmp_path / "with")["agreement"]["accuracy"] > 0.8
+
+
+def test_names_with_brackets_and_colons_are_no_markup(invoke, tmp_path) -> None:
+    table = tmp_path / "odd.csv"
+    rows = "".join(f"[red]c{i % 3}:smile:,{i}.5,{i % 7}\n" for i in range(30))
+    table.write_text("client,[bold]a,b:x:\n" + rows)
+    words = ["--group", "client", "-k", 2, "--protocol", "plain", "--out", tmp_path / "[b]run"]
+    assert "[b]run" in invoke("fit", table, *words).stdout
+    assert read(tmp_path / "[b]run")["clients"][0] == "[red]c0:smile:"
+
+
+def test_one_column_and_one_cluster_can_be_drawn(invoke, tmp_path) -> None:
+    table = tmp_path / "one.csv"
+    table.write_text("client,a\n" + "".join(f"c{i % 3},{i}\n" for i in range(30)))
+    for k in (1, 9):
+        words = ["--group", "client", "-k", k, "--protocol", "plain", "--out", tmp_path / f"run{k}"]
+        invoke("fit", table, *words)
+        assert (tmp_path / f"run{k}" / "picture.png").read_bytes().startswith(b"\x89PNG")

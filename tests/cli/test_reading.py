@@ -1,0 +1,95 @@
+"""`privfed predict` and `privfed show`."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privfed import DWFKMeans
+
+
+@pytest.fixture
+def run(invoke, words, tmp_path) -> Path:
+    invoke(*words, "--protocol", "plain", "--out", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_predict_names_the_nearest_centroid_of_each_row(run, invoke, iris, tmp_path) -> None:
+    lines = invoke("predict", run, iris).stdout.splitlines()
+    with iris.open(newline="") as file:
+        rows = np.array([row[1:5] for row in list(csv.reader(file))[1:]], dtype=float)
+    centroids = np.array(json.loads((run / "result.json").read_text())["centroids"])
+    nearest = np.square(rows[:, None] - centroids).sum(axis=2).argmin(axis=1)
+    assert lines == ["cluster", *map(str, nearest)]
+    said = invoke("predict", run, iris, "--out", tmp_path / "new" / "labels.csv")
+    assert said.output == ""
+    assert (tmp_path / "new" / "labels.csv").read_text().splitlines() == lines
+
+
+def test_predict_takes_columns_by_name(run, invoke, tmp_path) -> None:
+    (tmp_path / "new.csv").write_text(
+        "petal width;petal length;note;sepal width;sepal length\n0.2;1.4;x;3.5;5\n"
+    )
+    (tmp_path / "same.csv").write_text("sepal length,sepal width,petal length,petal width\n5,3.5,1.4,0.2\n")
+    one, other = (invoke("predict", run, tmp_path / name).stdout for name in ("new.csv", "same.csv"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        ("a,b\n1,2\n", "has no column 'sepal length'"),
+        ("sepal length,sepal width,petal length,petal width\n1,2,3,x\n", "not numeric"),
+        ("sepal length,sepal width,petal length,petal width\n1,2,3,\n", "missing"),
+    ],
+    ids=["no file", "other columns", "text", "missing value"],
+)
+def test_predict_refuses_other_tables(run, failing, tmp_path, content, message) -> None:
+    if content is not None:
+        (tmp_path / "new.csv").write_text(content)
+    assert message in failing("predict", run, tmp_path / "new.csv")
+
+
+def test_predict_needs_a_finished_run(run, failing, iris, tmp_path) -> None:
+    (run / "result.json").write_text('{"columns": ["a"]')
+    assert "result.json is damaged" in failing("predict", run, iris)
+    (run / "result.json").unlink()
+    assert "not finished" in failing("predict", run, iris)
+    assert "no folder" in failing("predict", tmp_path / "nowhere", iris)
+
+
+def test_show_names_every_sum(run, invoke) -> None:
+    result = json.loads((run / "result.json").read_text())
+    shown = json.loads(invoke("show", run, "--json").stdout)
+    assert shown["sums"] == result["sums"]
+    assert shown["clients"] == result["clients"]
+    assert (shown["algorithm"], shown["protocol"], shown["finished"]) == ("DWFKMeans", "plain", True)
+    assert shown["parameters"]["n_clusters"] == 3
+    text = invoke("show", run).stdout
+    for word in ("DWFKMeans", "plain", "every single client", "range", "agreement", "finished"):
+        assert word in text
+
+
+def test_show_reads_a_run_from_python(invoke, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    DWFKMeans(2, run_dir=tmp_path / "run", max_iter=3).fit([rng.normal(size=(20, 2)) for _ in range(5)])
+    shown = json.loads(invoke("show", tmp_path / "run", "--json").stdout)
+    assert shown["clients"] == ["0", "1", "2", "3", "4"]
+    assert shown["protocol"] == "masked"
+
+
+def test_show_changes_nothing_of_a_run_that_is_being_written(run, invoke) -> None:
+    path = run / "transcript.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"type":"Asked","ind')
+    before = path.read_bytes()
+    invoke("show", run)
+    assert path.read_bytes() == before
+
+
+def test_show_needs_a_transcript(failing, tmp_path) -> None:
+    assert f"{tmp_path} holds no transcript.jsonl" in failing("show", tmp_path)
+    (tmp_path / "transcript.jsonl").write_text("{}\n")
+    assert f"{tmp_path}/transcript.jsonl, line 1, is damaged" in failing("show", tmp_path)
