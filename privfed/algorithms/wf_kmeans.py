@@ -18,36 +18,14 @@ from typing import Literal
 import numpy as np
 
 from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.starts import KFED_STEPS, coreset_start, kfed_start, random_start
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.starts import MOST_START_SUMS, Init, start
 from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.errors import ArgumentError
 from privfed.metrics.ranges import Located, locate
 from privfed.metrics.score import ClientScores, Inertia
-
-Init = Literal["coreset", "kfed", "random"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusteringOutcome:
-    """What a clustering run ends with.
-
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
-        history: centers of the kept restart; the start, then one entry a round.
-        inertia: pooled sum of squared distances to the nearest center.
-        n_rows: rows of all clients in the score.
-        converged: whether a stop rule ended the kept restart, rather than max_iter.
-        score: what the restarts were compared by.
-    """
-
-    centers: FloatArray
-    history: tuple[FloatArray, ...]
-    inertia: float
-    n_rows: int
-    converged: bool
-    score: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +62,7 @@ class WeightedKMeans:
     min_iter: int = 1
     patience: int | None = None
     n_init: int = 1
-    init: Init | FloatArray = "coreset"
+    init: Init = "coreset"
     sampled: bool = False
     score: Literal["pooled", "client-mean"] = "pooled"
     relocate_empty: bool = False
@@ -93,8 +71,7 @@ class WeightedKMeans:
     @property
     def max_sums(self) -> int:
         """Most sums: the range, the starts, two a round (the second where weights are zero), the scores."""
-        start = KFED_STEPS + 1 if isinstance(self.init, str) else 0
-        return 1 + self.n_init * (start + 2 * self.max_iter + 2)
+        return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
 
     def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
@@ -106,8 +83,8 @@ class WeightedKMeans:
             )
         best: ClusteringOutcome | None = None
         for restart in range(self.n_init):
-            start = yield from self._start(located, rng, restart)
-            outcome = yield from self._run(located, start)
+            centers = yield from self._start(located, rng, restart)
+            outcome = yield from self._run(located, centers)
             if best is None or outcome.score < best.score:
                 best = outcome
         if best is None:
@@ -118,19 +95,11 @@ class WeightedKMeans:
         return round_number if self.sampled else EVERYONE
 
     def _start(self, located: Located, rng: np.random.Generator, restart: int) -> Conversation[FloatArray]:
-        first = (self._label(1),)
-        if not isinstance(self.init, str):
-            return self.init
-        if self.init == "random":
-            return random_start(located, self.n_clusters, rng)
-        if self.init == "kfed":
-            return (yield from kfed_start(located, self.n_clusters, rng, upcoming=first))
-        # The first start is the best of many; later ones are single draws, so that restarts differ.
-        n_init = 20 if restart == 0 else 1
-        return (yield from coreset_start(located, self.n_clusters, rng, upcoming=first, n_init=n_init))
+        upcoming = (self._label(1),)
+        return start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=upcoming)
 
-    def _run(self, located: Located, start: FloatArray) -> Conversation[ClusteringOutcome]:
-        history = [frozen_array(start)]
+    def _run(self, located: Located, centers: FloatArray) -> Conversation[ClusteringOutcome]:
+        history = [frozen_array(centers)]
         previous, movements = history[0], list[float]()
         converged = False
         for round_number in range(1, self.max_iter + 1):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import validate_data
 
-from privfed.algorithms.wf_kmeans import ClusteringOutcome
+from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.conversation import Algorithm
 from privfed.core.distances import assign, squared_distances
 from privfed.core.domain import FloatArray

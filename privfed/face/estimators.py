@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.weighted import register_weighting
-from privfed.algorithms.wf_kmeans import ClusteringOutcome, WeightedKMeans
+from privfed.algorithms.wf_kmeans import WeightedKMeans
 from privfed.core.configuration import ClientPolicy
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain

@@ -52,7 +52,7 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     """
     if isinstance(protocol, str):
         return by_name(protocol)
-    if not all(hasattr(protocol, name) for name in ("name", "terms", "parties")):
+    if isinstance(protocol, type) or not all(hasattr(protocol, one) for one in ("name", "terms", "parties")):
         raise ArgumentError(f"protocol must be a name or an object of privfed.protocols, got {protocol!r}.")
     return protocol
 

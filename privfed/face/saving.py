@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,6 +17,13 @@ from privfed.face.base import FederatedClusterer
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
 
 _KNOWN: dict[str, type[FederatedClusterer]] = {one.__name__: one for one in (DWFKMeans, EWFKMeans, WFKMeans)}
+
+
+_DAMAGE = (
+    *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
+    *(BadZipFile, struct.error, zlib.error),
+)
+"""What numpy, zipfile and json raise on a file that is no model."""
 
 
 def load(path: str | Path) -> FederatedClusterer:
@@ -35,7 +44,7 @@ def load(path: str | Path) -> FederatedClusterer:
         return _rebuilt(facts, **arrays)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
-    except (AttributeError, BadZipFile, EOFError, IndexError, KeyError, TypeError, ValueError):
+    except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 
 

@@ -17,8 +17,10 @@ from hypothesis.extra.numpy import arrays
 
 import privfed.algorithms
 import privfed.metrics
+from privfed.algorithms.cells import CellSums
 from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.starts import CellSums, LocalCentroidCells, LocalCentroidSums
+from privfed.algorithms.points import PointCells, PointSums
+from privfed.algorithms.starts import KMeansCentroids
 from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
 from privfed.core.domain import Ranges
 from privfed.core.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
@@ -67,8 +69,8 @@ EXAMPLES: dict[str, Make] = {
     "FeatureRanges-finding": lambda r, c: FeatureRanges(ranges=r, find_ranges=True),
     "FeatureRanges-declared": lambda r, c: FeatureRanges(ranges=r, find_ranges=False),
     "CellSums": lambda r, c: CellSums(ranges=r, **_grid(r)),
-    "LocalCentroidCells": lambda r, c: LocalCentroidCells(ranges=r, n_clusters=2, local_seed=3, **_grid(r)),
-    "LocalCentroidSums": lambda r, c: LocalCentroidSums(ranges=r, centers=c, local_seed=3),
+    "PointCells": lambda r, c: PointCells(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), **_grid(r)),
+    "PointSums": lambda r, c: PointSums(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), centers=c),
 }
 
 RECORD_WISE = {"LloydSums", "Inertia", "Contingency", "CellSums"}
@@ -338,7 +340,7 @@ def test_numpy_scalars_among_the_options_travel_as_numbers() -> None:
             id="too-many-cells",
         ),
         pytest.param(
-            lambda r: LocalCentroidSums(ranges=r, centers=np.zeros((1, 2)), local_seed=-1),
+            lambda r: KMeansCentroids(n_clusters=1, seed=-1),
             "seed",
             id="bad-seed",
         ),

@@ -1,0 +1,28 @@
+"""What a clustering run ends with, and how restarts are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privfed.core.domain import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringOutcome:
+    """What a clustering run ends with.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        history: centers of the kept restart; the start, then one entry a round.
+        inertia: pooled sum of squared distances to the nearest center.
+        n_rows: rows of all clients in the score.
+        converged: whether a stop rule ended the kept restart, rather than max_iter.
+        score: what the restarts were compared by.
+    """
+
+    centers: FloatArray
+    history: tuple[FloatArray, ...]
+    inertia: float
+    n_rows: int
+    converged: bool
+    score: float

@@ -1,0 +1,160 @@
+"""A saved model predicts as before; a damaged file is an error and never code."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import privfed
+from privfed import Box, DWFKMeans, EWFKMeans, WFKMeans
+from privfed.errors import RunFolderError
+
+Clients = list[np.ndarray]
+MODELS = [DWFKMeans, EWFKMeans, WFKMeans]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_loaded_model_is_the_saved_one(
+    kind: type[DWFKMeans], blobs: Clients, protocol: str, tmp_path: Path
+) -> None:
+    fitted = kind(3, max_iter=3, momentum=0.25, protocol=protocol, cohorts=[[0, 1, 2, 3, 4, 5]]).fit(blobs)
+    fitted.save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    assert type(loaded) is kind
+    assert loaded.get_params() == fitted.get_params()
+    for rows in blobs:
+        np.testing.assert_array_equal(loaded.predict(rows), fitted.predict(rows))
+        np.testing.assert_array_equal(loaded.transform(rows), fitted.transform(rows))
+    np.testing.assert_array_equal(np.stack(loaded.history_), np.stack(fitted.history_))
+    for name in ("n_iter_", "inertia_", "converged_", "privacy_spent_", "n_features_in_"):
+        assert getattr(loaded, name) == getattr(fitted, name), name
+    assert loaded.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
+
+
+def test_loaded_model_can_be_saved_and_fitted_again(blobs: Clients, tmp_path: Path) -> None:
+    DWFKMeans(3, max_iter=3, protocol="plain").fit(blobs).save(str(tmp_path / "one.npz"))
+    loaded = privfed.load(str(tmp_path / "one.npz"))
+    loaded.save(tmp_path / "two.npz")
+    again = privfed.load(tmp_path / "two.npz")
+    np.testing.assert_array_equal(again.cluster_centers_, loaded.cluster_centers_)
+    np.testing.assert_array_equal(again.fit(blobs).cluster_centers_, loaded.cluster_centers_)
+
+
+def test_start_given_as_an_array_and_names_of_columns_are_kept(blobs: Clients, tmp_path: Path) -> None:
+    start = np.array([[0.1, 1 / 3], [5.0, 5.0]])
+    frames = [pl.DataFrame(np.array(rows), schema=["age", "height"]) for rows in blobs]
+    DWFKMeans(2, init=start, protocol="plain", max_iter=2).fit(frames).save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.init, start)
+    assert loaded.feature_names_in_.tolist() == ["age", "height"]
+    assert loaded.predict(frames[0]).shape == (len(blobs[0]),)
+
+
+def test_objects_among_the_words_have_their_defaults_again(blobs: Clients, tmp_path: Path) -> None:
+    fitted = WFKMeans(
+        3, weights=lambda update: update.counts, domain=Box(-9, 19), protocol="plain", max_iter=1
+    )
+    fitted.fit(blobs).save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz")
+    assert loaded.domain is None and loaded.weights == "dynamic"
+    np.testing.assert_array_equal(loaded.cluster_centers_, fitted.cluster_centers_)
+
+
+# --- files that are no models ---
+
+
+@pytest.fixture(scope="module")
+def saved(blobs: Clients, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "model.npz"
+    DWFKMeans(3, max_iter=1, protocol="plain").fit(blobs).save(path)
+    return path.read_bytes()
+
+
+def rewritten(saved: bytes, change: Any = None, **arrays: Any) -> bytes:
+    """Return a saved model with changed facts or other arrays."""
+    with np.load(io.BytesIO(saved)) as stored:
+        parts = {name: stored[name] for name in stored.files}
+    if change is not None:
+        known = json.loads(parts["facts"].tobytes())
+        parts["facts"] = np.frombuffer(json.dumps(change(known)).encode(), dtype=np.uint8)
+    parts.update(arrays)
+    file = io.BytesIO()
+    np.savez(file, **{name: value for name, value in parts.items() if value is not None})
+    return file.getvalue()
+
+
+def other_zip(saved: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("letter.txt", "hello")
+    return file.getvalue()
+
+
+def pickled(saved: bytes) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, centers=np.array([object], dtype=object), history=np.zeros((1, 1, 1)), facts=np.zeros(1))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda saved: b"", id="empty"),
+        pytest.param(lambda saved: b"hello, world", id="text"),
+        pytest.param(lambda saved: b"\x93NUMPY\x01", id="cut-npy"),
+        pytest.param(lambda saved: saved[:-40], id="cut"),
+        pytest.param(lambda saved: saved[: len(saved) // 2], id="half"),
+        pytest.param(other_zip, id="another-zip"),
+        pytest.param(pickled, id="pickle"),
+        pytest.param(lambda saved: rewritten(saved, centers=None), id="no-centers"),
+        pytest.param(lambda saved: rewritten(saved, centers=np.full((3, 2), np.nan)), id="nan"),
+        pytest.param(lambda saved: rewritten(saved, centers=np.zeros((3, 2))), id="other-centers"),
+        pytest.param(lambda saved: rewritten(saved, centers=np.zeros(3)), id="one-axis"),
+        pytest.param(lambda saved: rewritten(saved, history=np.zeros((0, 3, 2))), id="no-history"),
+        pytest.param(lambda saved: rewritten(saved, lambda facts: []), id="no-facts"),
+        pytest.param(lambda saved: rewritten(saved, facts=np.zeros(3, np.uint8)), id="no-json"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "class": "KMeans"}), id="foreign-class"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "class": ["x"]}), id="class-of-a-list"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "params": 5}), id="params-of-a-number"),
+        pytest.param(
+            lambda saved: rewritten(saved, lambda f: {**f, "inertia": "low"}), id="inertia-of-a-text"
+        ),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {"class": f["class"]}), id="facts-missing"),
+    ],
+)
+def test_file_that_is_no_model_is_an_error(damage: Any, saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(damage(saved))
+    with pytest.raises(RunFolderError, match=r"model\.npz is damaged, or no model"):
+        privfed.load(path)
+
+
+def test_any_single_damaged_byte_loads_the_same_model_or_is_an_error(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(saved)
+    centers = privfed.load(path).cluster_centers_
+    for position in range(0, len(saved), 7):
+        path.write_bytes(saved[:position] + bytes([saved[position] ^ 0x55]) + saved[position + 1 :])
+        try:
+            loaded = privfed.load(path)
+        except RunFolderError:
+            continue
+        np.testing.assert_array_equal(loaded.cluster_centers_, centers)
+
+
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        privfed.load(tmp_path / "nowhere.npz")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        privfed.load(tmp_path)
+
+
+def test_words_of_a_newer_version_are_left_out(saved: bytes, tmp_path: Path) -> None:
+    newer = rewritten(saved, lambda f: {**f, "params": {**f["params"], "speed": "fast"}})
+    (tmp_path / "model.npz").write_bytes(newer)
+    assert privfed.load(tmp_path / "model.npz").n_clusters == 3

@@ -1,0 +1,78 @@
+"""Agreement with labels, from one summed table, is that of the pooled labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn import metrics as sklearn_metrics
+
+from privfed import DWFKMeans
+from privfed.core.conversation import Ask
+from privfed.core.domain import Ranges
+from privfed.core.question import ClientData
+from privfed.errors import ArgumentError, DataError
+from privfed.metrics.agreement import Contingency, agreement
+from tests.reference import dwf_reference as oracle
+
+Clients = list[np.ndarray]
+
+
+def asked(model: DWFKMeans, n_labels: int) -> np.ndarray:
+    centers = model.cluster_centers_
+    ranges = Ranges(np.full(2, -20.0), np.full(2, 20.0), 64)
+    total = model.federation_.ask(Ask(Contingency(ranges=ranges, centers=centers, n_labels=n_labels)))
+    return np.rint(total.statistics["table"])
+
+
+def test_agreement_of_a_fit_is_scikit_learns_on_the_pooled_rows(blobs: Clients, protocol: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = [rng.integers(0, 4, size=len(rows)) * (rows[:, 0] > 3) for rows in blobs]
+    model = DWFKMeans(3, max_iter=5, protocol=protocol).fit(blobs, labels)
+    true, found = np.concatenate(labels), np.concatenate(model.labels_)
+    table = asked(model, 4)
+    np.testing.assert_array_equal(table, sklearn_metrics.cluster.contingency_matrix(true, found))
+    ours = agreement(table)
+    assert ours.v_measure == pytest.approx(sklearn_metrics.v_measure_score(true, found))
+    assert ours.homogeneity == pytest.approx(sklearn_metrics.homogeneity_score(true, found))
+    assert ours.completeness == pytest.approx(sklearn_metrics.completeness_score(true, found))
+    assert ours.adjusted_rand_index == pytest.approx(sklearn_metrics.adjusted_rand_score(true, found))
+    assert ours.accuracy == pytest.approx(oracle.majority_accuracy(true.tolist(), found.tolist()))
+
+
+@given(arrays(np.int64, (3, 4), elements=st.integers(0, 6)).filter(lambda table: table.sum() > 0))
+def test_agreement_depends_on_the_table_only(table: np.ndarray) -> None:
+    true, found = (np.repeat(index, table.ravel()) for index in np.indices(table.shape).reshape(2, -1))
+    ours = agreement(table.astype(np.float64))
+    assert ours.accuracy == pytest.approx(oracle.majority_accuracy(true.tolist(), found.tolist()))
+    assert ours.v_measure == pytest.approx(sklearn_metrics.v_measure_score(true, found))
+    assert ours.adjusted_rand_index == pytest.approx(sklearn_metrics.adjusted_rand_score(true, found))
+
+
+def test_several_clusters_may_share_a_label() -> None:
+    assert agreement(np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 0.0]])).accuracy == 6 / 7
+
+
+def test_table_of_no_rows_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="pass labels to fit"):
+        agreement(np.zeros((2, 3)))
+
+
+def test_clients_without_labels_contribute_zeros(blobs: Clients) -> None:
+    model = DWFKMeans(3, max_iter=2, protocol="plain").fit(blobs)
+    np.testing.assert_array_equal(asked(model, 4), np.zeros((4, 3)))
+
+
+def test_labels_unknown_to_the_question_are_left_out() -> None:
+    question = Contingency(ranges=Ranges([0.0], [1.0], 4), centers=np.array([[0.0], [1.0]]), n_labels=2)
+    data = ClientData(np.array([[0.0], [1.0], [1.0], [0.0]]), np.array([1, 0, 2, -1]))
+    np.testing.assert_array_equal(question.answer(data, np.random.default_rng(0))["table"], [[0, 1], [1, 0]])
+
+
+def test_labels_must_be_integer_codes(blobs: Clients) -> None:
+    with pytest.raises(DataError, match="integer codes"):
+        DWFKMeans(3, protocol="plain").fit(blobs, [np.full(len(rows), "a") for rows in blobs])
+    with pytest.raises(DataError, match="9 lists of labels do not fit 10 clients"):
+        DWFKMeans(3, protocol="plain").fit(blobs, [np.zeros(len(rows), int) for rows in blobs[:9]])
+    with pytest.raises(DataError, match="labels do not fit"):
+        DWFKMeans(3, protocol="plain").fit(blobs, [np.zeros(2, int) for _ in blobs])
