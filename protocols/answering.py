@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from privfed.core.configuration import ClientPolicy, Configuration
 from privfed.core.domain import FloatArray
 from privfed.core.engine import Answerer
@@ -43,8 +45,11 @@ def admit(data: bytes, policy: ClientPolicy, configuration: Configuration) -> Qu
 def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
     """Answer a question, clip the answer into its ranges and count what was clipped."""
     statistics, rows_clipped = answerer(question, index)
-    vector, entries_clipped = question.spec.clip(question.spec.flatten(statistics))
-    return RangedAnswer(question, vector, rows_clipped + entries_clipped)
+    vector = question.spec.flatten(statistics)
+    missing = np.isnan(vector)
+    # A NaN would be an odd number on the grid, a refusal an oracle: it counts as clipped, to zero.
+    vector, outside = question.spec.clip(np.where(missing, 0.0, vector))
+    return RangedAnswer(question, vector, rows_clipped + outside + int(np.count_nonzero(missing)))
 
 
 def refusal_code(error: Exception) -> str:

@@ -38,7 +38,8 @@ class Grid:
     """
 
     def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
-        largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
+        with np.errstate(over="ignore"):
+            largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
         narrow, wide = _steps(largest, NARROW_BITS), _steps(largest, WIDE_BITS)
         narrow = np.where(largest > 0, narrow, spec.resolution)
         self.is_wide = narrow > spec.resolution
@@ -62,9 +63,13 @@ class Grid:
         words[: self.n_narrow - 2] = narrow.astype(np.int64).view(np.uint64)
         words[self.n_narrow - 2 : self.n_narrow] = min(clipped, MAX_CLIPPED), 1
         if self.n_wide:
-            high = np.floor(scaled[self.is_wide] / _LIMB)
-            words[self.n_narrow : -self.n_wide] = (scaled[self.is_wide] - high * _LIMB).astype(np.uint64)
-            words[-self.n_wide :] = high.astype(np.int64).view(np.uint64)
+            # By magnitude, so that both limbs are exact; then negated where need be: -x = ~x + 1.
+            magnitude, negative = np.abs(scaled[self.is_wide]), scaled[self.is_wide] < 0
+            high = np.floor(magnitude / _LIMB)
+            low = (magnitude - high * _LIMB).astype(np.uint64)
+            words[self.n_narrow : -self.n_wide] = np.where(negative, ~low + np.uint64(1), low)
+            above = high.astype(np.uint64)
+            words[-self.n_wide :] = np.where(negative, ~above + (low == 0), above)
         return words
 
     def decode(self, words: Words) -> tuple[FloatArray, int, int]:
@@ -74,7 +79,10 @@ class Grid:
         scaled[~self.is_wide] = signed[: self.n_narrow - 2]
         if self.n_wide:
             low, high = words[self.n_narrow : -self.n_wide], signed[-self.n_wide :]
-            scaled[self.is_wide] = high * _LIMB + low
+            # Python's integers: float64 arithmetic on the limbs would round twice.
+            scaled[self.is_wide] = [
+                float((above << 64) + below) for above, below in zip(high.tolist(), low.tolist(), strict=True)
+            ]
         values: FloatArray = scaled * self.step
         return values, int(signed[self.n_narrow - 2]), int(signed[self.n_narrow - 1])
 
@@ -96,8 +104,10 @@ class Grid:
 
 
 def _steps(largest: FloatArray, bits: int) -> FloatArray:
-    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits.
-    steps: FloatArray = np.ldexp(1.0, np.frexp(largest)[1] - bits)
+    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits. A step stays
+    # a normal number; a sum beyond float64 has none.
+    exponents = np.maximum(np.frexp(largest)[1] - bits, np.finfo(np.float64).minexp)
+    steps: FloatArray = np.where(np.isfinite(largest), np.ldexp(1.0, exponents), np.inf)
     return steps
 
 

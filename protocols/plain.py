@@ -99,10 +99,12 @@ class PlainSession:
         reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage="collect")
         if isinstance(reply, Refusal):
             return reply
-        if reply.number != self._number or reply.clipped < 0:
+        if reply.number != self._number:
             raise MessageError(
                 f"answers sum {reply.number}, asked was {self._number}", sender=name, stage="collect"
             )
+        if reply.clipped < 0:
+            raise MessageError("a negative count of clipped entries", sender=name, stage="collect")
         try:
             vector = reply.vector.to_numpy()
         except ValueError:

@@ -123,8 +123,8 @@ class WeightedCentroids(_LocalSteps):
 
     def _weighted(self, update: LocalUpdate) -> Statistics:
         weight = np.asarray(_WEIGHTINGS[self.weights](update), dtype=np.float64)
-        if weight.shape != update.counts.shape or not np.isfinite(weight).all():
-            raise ArgumentError(f"weights={self.weights!r} must return {len(update.counts)} finite numbers.")
+        if weight.shape != update.counts.shape:
+            raise ArgumentError(f"weights={self.weights!r} must return {len(update.counts)} numbers.")
         return Statistics(weight=weight, weighted=weight[:, None] * update.centers)
 
 

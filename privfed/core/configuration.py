@@ -35,6 +35,15 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seed: int = 0
     rounds: tuple[tuple[int, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.kind == "sampled" and self.size < 1:
+            raise ArgumentError(f"a sampled cohort needs at least one client, got size={self.size}.")
+        if self.kind == "schedule" and not self.rounds:
+            raise ArgumentError("a schedule needs at least one round.")
+        for members in self.rounds:
+            if not members or len(set(members)) != len(members) or min(members) < 0:
+                raise ArgumentError(f"a round lists client positions, each once; got {members}.")
+
     def cohort(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
         """Return the positions, ascending, of the clients that a label stands for."""
         if label < 0:
@@ -42,7 +51,7 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if label == 0 or self.kind == "all":
             return tuple(range(len(clients)))
         if self.kind == "schedule":
-            return self.rounds[(label - 1) % len(self.rounds)]
+            return tuple(sorted(self.rounds[(label - 1) % len(self.rounds)]))
         return self._draw(label, clients)
 
     def _draw(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
@@ -76,6 +85,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     honest: int = 1
     max_sums: int = 1 << 20
     threshold: int = 0
+
+    def __post_init__(self) -> None:
+        lows = {"min_clients": 1, "colluders": 0, "honest": 1, "max_sums": 1, "threshold": 0}
+        for name, low in lows.items():
+            if getattr(self, name) < low:
+                raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +148,7 @@ class ClientPolicy:
         questions: names of the questions that it answers; None for all that it knows.
         min_clients: shortest list of clients and cohort that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
+        min_colluders: fewest colluding clients that its sums must withstand.
         max_sums: most sums that it answers in a fit; None to accept the configuration's number.
         domain: domain that every question's ranges must equal; None to accept the configuration's.
     """
@@ -140,6 +156,7 @@ class ClientPolicy:
     questions: frozenset[str] | None = None
     min_clients: int = 1
     min_honest: int = 1
+    min_colluders: int = 0
     max_sums: int | None = None
     domain: Domain | None = None
 
@@ -151,6 +168,8 @@ class ClientPolicy:
             return "policy:min_clients"
         if terms.honest < self.min_honest:
             return "policy:min_honest"
+        if terms.colluders < self.min_colluders:
+            return "policy:min_colluders"
         if self.max_sums is not None and terms.max_sums > self.max_sums:
             return "policy:max_sums"
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -50,7 +50,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Refusal(Message, frozen=True):
     """A client's coded refusal. The code depends on messages and policy, never on data."""
 
-    code: str
+    code: Annotated[str, msgspec.Meta(max_length=64, pattern="^[a-z0-9_:]*$")]
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -51,7 +51,7 @@ class FileStore:
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
         """Hold an exclusive lock, so that two processes are never two answers."""
-        lock = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self
@@ -64,7 +64,7 @@ class FileStore:
 
     def save(self, state: Any) -> None:
         """Replace the file atomically; return once file and folder are on disk."""
-        fresh = self._path.with_suffix(".new")
+        fresh = self._path.with_name(self._path.name + ".new")
         descriptor = os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(self._encode(state))

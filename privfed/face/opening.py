@@ -26,6 +26,9 @@ from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
 from privfed.protocols import by_name
 
+SPARE_SUMS = 64
+"""Sums beyond the algorithm's own that clients agree to answer: repeated ones, and metrics after the fit."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
@@ -116,7 +119,7 @@ def configuration_of(
         clients=clients.names,
         n_features=clients.n_features,
         cohorts=rule,
-        terms=protocol.terms(n_clients, min(n_clients, rule.smallest(n_clients)), max_sums),
+        terms=protocol.terms(n_clients, min(n_clients, rule.smallest(n_clients)), max_sums + SPARE_SUMS),
         seed=seed,
         low=None if low is None else Array.of(low),
         high=None if high is None else Array.of(high),

@@ -7,7 +7,7 @@ from typing import Any
 from privfed.core.messages import Message, decode, encode
 from privfed.errors import MessageError
 from privfed.protocols.masking.keys import CryptographyError, bound, expand, seal, unseal
-from privfed.protocols.masking.messages import Envelope
+from privfed.protocols.masking.messages import Envelope, Stage
 
 
 class Channel:
@@ -27,15 +27,15 @@ class Channel:
     def _binding(self, number: int, stage: str) -> bytes:
         return bound("envelope", self._session, number, self._client, stage.encode())
 
-    def down(self, number: int, stage: str, message: Message) -> bytes:
+    def down(self, number: int, stage: Stage, message: Message) -> bytes:
         """Return a request's bytes."""
         return self._pack(self._down, number, stage, message)
 
-    def up(self, number: int, stage: str, message: Message) -> bytes:
+    def up(self, number: int, stage: Stage, message: Message) -> bytes:
         """Return a reply's bytes."""
         return self._pack(self._up, number, stage, message)
 
-    def _pack(self, key: bytes, number: int, stage: str, message: Message) -> bytes:
+    def _pack(self, key: bytes, number: int, stage: Stage, message: Message) -> bytes:
         return encode(Envelope(number, stage, seal(key, encode(message), self._binding(number, stage))))
 
     def open_down(self, envelope: Envelope, expected: Any) -> Any:

@@ -5,6 +5,7 @@ Each raises `PolicyError`, whose text is the code of the refusal, or `MessageErr
 
 from __future__ import annotations
 
+from privfed.core.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.masking.bindings import part, receipt_data
 from privfed.protocols.masking.keys import (
@@ -59,6 +60,15 @@ def check_slot(keys: Fit, slot: Slot) -> None:
         or (known is not None and known.sent.cohort != slot.cohort)
     ):
         raise MessageError("not a sum to come", sender="the coordinator", stage="prepare")
+
+
+def check_label(configuration: Configuration, label: int) -> None:
+    """Check that a drawn cohort is one of those that a fit can come to: as many as there are sums.
+
+    Stops a server that tries labels without end until its colluders fill a cohort.
+    """
+    if configuration.cohorts.kind == "sampled" and label > configuration.terms.max_sums:
+        raise PolicyError("policy:cohort")
 
 
 def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:

@@ -106,7 +106,7 @@ class MaskedClient:
                 stage="request",
             )
             if isinstance(message, AdvertiseRequest):
-                return self._advertise(message)
+                return self._advertise(state, message)
             if isinstance(message, RosterRequest):
                 return self._join(state, message)
             if keys is None:
@@ -120,21 +120,31 @@ class MaskedClient:
             return state, channel.up(envelope.number, envelope.stage, refusal)
         packed = channel.up(message.number, message.stage, reply)
         keys = msgspec.structs.replace(keys, reply_to=digest("request", request), reply=packed)
-        return State(state.fit, state.key, keys), packed
+        return msgspec.structs.replace(state, keys=keys), packed
 
     # Set-up of a fit.
 
-    def _advertise(self, message: AdvertiseRequest) -> tuple[State, bytes]:
-        """Give a fresh key, signed over role, fit and agreement. Closes any fit before."""
-        agreement = self._agreement
+    def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
+        """Give a fresh key, signed over role, fit and agreement. Closes any fit before.
+
+        A request that comes again for the same fit gets the same key until the list of clients has
+        come, and a refusal after that: this message is in clear, and must not close its own fit.
+        """
+        agreement, again = self._agreement, equal(message.fit, state.fit)
         if not equal(message.agreement, agreement.digest):
             raise PolicyError("agreement")
         code = self._policy.refuses_configuration(agreement.configuration)
         if code is not None:
             raise PolicyError(code)
-        key = new_secret()
+        if again and state.keys is not None:
+            raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
+        key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        return State(message.fit, key), encode(Advertisement(public_key(key), self._identity.sign(signed)))
+        answered = state.answered if state.keys is None else state.keys.answered
+        if not equal(state.agreement, agreement.digest):
+            answered = 0
+        advertised = State(message.fit, key, None, agreement.digest, answered)
+        return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients, derive the fit's keys, prepare the first sums."""
@@ -147,10 +157,11 @@ class MaskedClient:
         shared = agree(state.key, message.key)
         channel_key = extract(shared, bound("channel", session, self._me))
         others = [one for one in message.clients if one.client != self._me]
-        keys = Fit(session, channel_key, {one.client: self._pair(state.key, one, session) for one in others})
+        pairs = {one.client: self._pair(state.key, one, session) for one in others}
+        keys = Fit(session, channel_key, pairs, answered=state.answered)
         keys, preparations = self._prepare(keys, message.upcoming)
         reply = Channel(channel_key, session, self._me).up(0, "prepare", Prepared(preparations))
-        return State(state.fit, b"", keys), reply
+        return msgspec.structs.replace(state, key=b"", keys=keys), reply
 
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
         """Answer a list that was sent again: the same session, under the key that is there."""
@@ -158,7 +169,7 @@ class MaskedClient:
             raise PolicyError("roster:other")
         keys, preparations = self._prepare(keys, message.upcoming)
         reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", Prepared(preparations))
-        return State(state.fit, state.key, keys), reply
+        return msgspec.structs.replace(state, keys=keys), reply
 
     def _pair(self, key: bytes, other: Listed, session: bytes) -> Pair:
         low, high = sorted((self._me, other.client))
@@ -198,6 +209,7 @@ class MaskedClient:
 
     def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
         configuration, me = self._agreement.configuration, self._me
+        checks.check_label(configuration, slot.cohort)
         members = configuration.cohort(slot.cohort)
         if me not in members:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
@@ -292,7 +304,10 @@ class MaskedClient:
         own = parsed(secrets.mask)
         for place, j in enumerate(prepared):
             theirs = part(message.mask_keys, place, KEY_BYTES)
-            key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header)
+            try:
+                key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header)
+            except CryptographyError:
+                raise PolicyError(f"box:{j}") from None
             (masker.add if self._me < j else masker.subtract)(words, key)
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:

@@ -152,6 +152,8 @@ class Flight:
         left_out = set(reply.left_out)
         if not left_out <= set(neighbours) or list(reply.left_out) != sorted(left_out):
             raise MessageError("leaves out clients that are not alive", sender=name, stage="unmask")
+        if len(neighbours) - len(left_out) < self._threshold:
+            raise MessageError("leaves out too many", sender=name, stage="unmask")
         if len(reply.answer_shares) != KEY_BYTES * (len(neighbours) - len(left_out)):
             raise MessageError("shares of another length", sender=name, stage="unmask")
         self.answers[client] = reply

@@ -30,6 +30,9 @@ SERVER = 0xFFFFFFFF
 """The coordinator's number where a party is named in four bytes."""
 
 
+_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))
+
+
 class CryptographyError(Exception):
     """A signature, tag or key does not hold; callers turn it into an error that names the sender."""
 
@@ -109,6 +112,16 @@ def agree(secret: bytes | X25519PrivateKey, public: bytes) -> bytes:
 def parsed(secret: bytes | X25519PrivateKey) -> X25519PrivateKey:
     """Return a secret X25519 key ready for use; parsing costs as much as an agreement."""
     return X25519PrivateKey.from_private_bytes(secret) if isinstance(secret, bytes) else secret
+
+
+def check_public_key(public: bytes) -> None:
+    """Check that a public key gives an agreement with any secret.
+
+    Raises:
+        CryptographyError: it is malformed, or of small order.
+    """
+    # A small order divides the cofactor, and so every secret: any one shows it.
+    agree(_ANY_KEY, public)
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:

@@ -34,8 +34,8 @@ class Masked:
     does not hide totals, and any client can spoil or stop a sum.
 
     Args:
-        colluders: most clients of a cohort that collude with the server; by default a tenth of the
-            smallest cohort, one more where that costs nothing.
+        colluders: most clients that collude with the server, in any cohort that it may ask, everyone
+            among them; by default a tenth of the smallest cohort, one more where that costs nothing.
         honest: fewest honest clients in an opened sum; by default about half of the honest ones.
         threshold: fewest clients that must be left to open a sum; by default the smallest safe number.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,6 +13,10 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 """A public key, a hash or a nonce of 32 bytes."""
+
+
+Stage = Literal["prepare", "collect", "unmask"]
+"""What an envelope is about."""
 
 
 class AdvertiseRequest(Message, frozen=True):
@@ -57,7 +61,7 @@ class Envelope(Message, frozen=True):
     """A message under the key that one client shares with the coordinator."""
 
     number: Number
-    stage: str
+    stage: Stage
     box: bytes
 
 

@@ -71,10 +71,19 @@ def check_cohort(n: int, terms: Terms) -> None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a party was given before the fit: configuration and registry."""
+    """What a party was given before the fit: configuration and registry.
+
+    Raises:
+        ArgumentError: the registry is not of the configuration's clients.
+    """
 
     configuration: Configuration
     registry: Registry
+
+    def __post_init__(self) -> None:
+        clients, keys = len(self.configuration.clients), len(self.registry.clients)
+        if clients != keys:
+            raise ArgumentError(f"a registry of {keys} clients does not fit a configuration of {clients}.")
 
     @property
     def digest(self) -> bytes:

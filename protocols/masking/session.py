@@ -28,6 +28,7 @@ from privfed.protocols.masking.keys import (
     Identity,
     agree,
     bound,
+    check_public_key,
     extract,
     new_secret,
     public_key,
@@ -70,7 +71,9 @@ class MaskedSession:
         self._agreement, self._identity = agreement, identity
         self._channels: dict[int, Channel] = {}
         self._session = b""
-        self._last = 0
+        self._rejected: dict[int, str] = {}
+        self._highest = 0
+        self._longest = 1 << 20
         self._coming: dict[int, _Coming] = {}
         self._joined: set[int] = set()
         self._accusers: dict[int, set[int]] = {}
@@ -106,6 +109,7 @@ class MaskedSession:
         signed = bound("advertise", client, fit, self._agreement.digest, reply.key)
         try:
             verify(self._agreement.registry.clients[client], reply.signature, signed)
+            check_public_key(reply.key)
         except CryptographyError as error:
             raise MessageError(str(error), sender=name, stage="advertise") from None
         return Listed(client, reply.key, reply.signature)
@@ -140,13 +144,16 @@ class MaskedSession:
     def _slots(self, labels: Iterable[int], above: int) -> tuple[Slot, ...]:
         """Give each cohort that may come next a number above `above`, unless it has one."""
         have = {coming.cohort for number, coming in self._coming.items() if number > above}
-        highest = max([above, *self._coming])
         for label in dict.fromkeys(labels):
             if label not in have and len(have) < MAX_PREPARED - 1:
-                highest += 1
                 have.add(label)
-                self._coming[highest] = _Coming(label)
+                self._coming[self._next_number()] = _Coming(label)
         return tuple(Slot(number, coming.cohort) for number, coming in self._coming.items() if number > above)
+
+    def _next_number(self) -> int:
+        """Return a number that no sum had: clients keep a number to the cohort that it was prepared for."""
+        self._highest += 1
+        return self._highest
 
     def _lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         """Return the sums to come that a client is in and has not prepared for."""
@@ -186,18 +193,26 @@ class MaskedSession:
                 raise MessageError(
                     "a preparation that was not asked for", sender=self._name(client), stage=stage
                 )
+            try:
+                check_public_key(one.mask_key)
+            except CryptographyError as error:
+                raise MessageError(str(error), sender=self._name(client), stage=stage) from None
         for one in preparations:
             self._coming[one.number].preparations.setdefault(client, one)
 
     def _prepared(self, client: int, data: bytes, number: int) -> None:
         reply = self._opened(client, data, number, "prepare", Prepared)
-        self._joined.add(client)
         if isinstance(reply, Prepared):
+            self._joined.add(client)
             self._keep(client, reply.preparations, "prepare")
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
         """Return the reply in an envelope of this very sum and stage."""
         name = self._name(client)
+        if len(data) > self._longest:
+            raise MessageError(
+                f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
+            )
         envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
         if isinstance(envelope, Refusal):
             return envelope
@@ -213,43 +228,62 @@ class MaskedSession:
         configuration = self._agreement.configuration
         members = configuration.cohort(cohort)
         check_cohort(len(members), configuration.terms)
-        data = question.to_bytes()
-        grid = grid_of(data, len(members))
+        data, needed = question.to_bytes(), needed_to_open(len(members), configuration.terms)
+        grid_of(data, len(members))
+        flight = yield from self._collected(data, index, cohort, upcoming)
+        if len(flight.living) < needed and self._accused_last:
+            # Nothing was unmasked: once more, without those whose boxes failed.
+            flight = yield from self._collected(data, index, cohort, upcoming)
+        self._require(flight.living, members, needed, "collect", flight.refused)
+        yield from self._unmask(flight, self._slots((), flight.number))
+        self._require(flight.answers, members, needed, "unmask", flight.refused)
+        return self._total(question, flight)
+
+    def _collected(
+        self, question: bytes, index: int, cohort: int, upcoming: tuple[int, ...]
+    ) -> Steps[Flight]:
+        """Collect uploads under a fresh number; return the sum in flight."""
+        members = self._agreement.configuration.cohort(cohort)
         number = yield from self._number(cohort)
         preparations = self._coming.pop(number).preparations
         for closed in [r for r in self._coming if r < number]:
             del self._coming[closed]
-        self._last = number
         excluded = self._excluded()
         prepared = tuple(i for i in members if i in preparations and i not in excluded)
-        needed = needed_to_open(len(members), configuration.terms)
+        needed = needed_to_open(len(members), self._agreement.configuration.terms)
         self._require(prepared, members, needed, "prepare", {})
+        grid = grid_of(question, len(members))
         flight = Flight(
-            self._agreement, self._session, number, index, data, cohort, prepared, preparations, grid
+            self._agreement, self._session, number, index, question, cohort, prepared, preparations, grid
         )
-        flight.dropped = {i: "prepare" for i in members if i not in prepared}
+        flight.dropped = {
+            i: "prepare" if i in self._channels else "advertise" for i in members if i not in prepared
+        }
+        flight.rejected, self._rejected = self._rejected, {}
+        self._longest = 8 * grid.size + 256 * len(members) * (MAX_PREPARED + 1) + 4096
         yield from self._collect(flight, self._slots(upcoming or (cohort,), number))
-        self._require(flight.living, members, needed, "collect", flight.refused)
-        yield from self._unmask(flight, self._slots((), number))
-        self._require(flight.answers, members, needed, "unmask", flight.refused)
-        return self._total(question, flight)
+        return flight
 
     def _number(self, cohort: int) -> Steps[int]:
         """Return the number of a sum that the cohort is prepared for, with an exchange if need be."""
         known = sorted(r for r, coming in self._coming.items() if coming.cohort == cohort)
         if known and self._coming[known[0]].preparations:
             return known[0]
-        number = known[0] if known else max([self._last, *self._coming]) + 1
+        number = known[0] if known else self._next_number()
         self._coming.setdefault(number, _Coming(cohort))
         slots = (Slot(number, cohort),)
         requests = self._ask_to_prepare(number, slots, ())
         replies = yield Exchange("prepare", number, requests)
         stage_number = {i: 0 if i not in self._joined else number for i in requests}
-        gather(replies, requests, lambda i, data: self._prepared(i, data, stage_number[i]))
+        _, rejected = gather(replies, requests, lambda i, data: self._prepared(i, data, stage_number[i]))
+        self._rejected |= rejected
         return number
 
     def _excluded(self) -> set[int]:
-        """Return clients whose boxes failed: for good above c accusers, else for the sum after."""
+        """Return clients whose boxes or receipts failed.
+
+        Above c accusers for good; else, where boxes failed, for the sum after: so many may be lying.
+        """
         many = self._agreement.configuration.terms.colluders
         excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
         self._accused_last = set()
@@ -278,10 +312,11 @@ class MaskedSession:
 
         read_replies, rejected = gather(replies, requests, read)
         flight.note(read_replies, rejected, "collect")
+        codes = {f"box:{j}": j for j in flight.prepared}
         for accuser, code in flight.refused.items():
-            if code.startswith("box:") and code[4:].isdigit():
-                self._accusers.setdefault(int(code[4:]), set()).add(accuser)
-                self._accused_last.add(int(code[4:]))
+            if code in codes:
+                self._accusers.setdefault(codes[code], set()).add(accuser)
+                self._accused_last.add(codes[code])
 
     def _unmask(self, flight: Flight, slots: tuple[Slot, ...]) -> Steps[None]:
         requests = {
@@ -306,6 +341,9 @@ class MaskedSession:
 
         read_replies, rejected = gather(replies, requests, read)
         flight.note(read_replies, rejected, "unmask")
+        for accuser, answer in flight.answers.items():
+            for j in answer.left_out:
+                self._accusers.setdefault(j, set()).add(accuser)
 
     def _total(self, question: Question, flight: Flight) -> Total:
         vector, clipped, contributors = flight.grid.decode(flight.opened())

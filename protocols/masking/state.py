@@ -91,11 +91,16 @@ class State(_Hidden, frozen=True):
         fit: identifier of the fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
         keys: the keys of the fit, from the roster on.
+        agreement: what `answered` counts for.
+        answered: how many sums of this agreement were answered before the keys were made: a new
+            set-up does not start the count anew.
     """
 
     fit: bytes = b""
     key: bytes = b""
     keys: Fit | None = None
+    agreement: bytes = b""
+    answered: int = 0
 
 
 _decode = msgspec.msgpack.Decoder(State).decode
