@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
 from privfed.core.messages import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.fixed_point import Grid, Words
-from privfed.protocols.masking.bindings import lock_binding, pair_mask_key, part, self_mask_key
+from privfed.protocols.masking.bindings import lock_binding, pair_mask_key, self_mask_key
 from privfed.protocols.masking.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
@@ -39,6 +40,15 @@ from privfed.protocols.masking.unmasking import Accept, Shares
 
 def _without(members: tuple[int, ...], client: int) -> tuple[int, ...]:
     return tuple(i for i in members if i != client)
+
+
+def _table(rows: Iterable[tuple[int, bytes]], n: int, size: int) -> Bytes:
+    """Lay out what each client made for all others: uint8 of shape (n, n, size), by maker and receiver."""
+    table = np.zeros((n, n, size), dtype=np.uint8)
+    for place, data in rows:
+        parts = np.frombuffer(data, dtype=np.uint8).reshape(n - 1, size)
+        table[place, :place], table[place, place + 1 :] = parts[:place], parts[place:]
+    return table
 
 
 class Flight:
@@ -77,6 +87,7 @@ class Flight:
         self._place = {i: place for place, i in enumerate(self._members)}
         self._prepared_place = {i: place for place, i in enumerate(prepared)}
         self.receipts: dict[int, bytes] = {}
+        self._living: tuple[int, ...] = ()
         self.answers: dict[int, Unmasking] = {}
         self.dropped: dict[int, str] = {}
         self.rejected: dict[int, str] = {}
@@ -85,7 +96,9 @@ class Flight:
     @property
     def living(self) -> tuple[int, ...]:
         """Clients whose upload arrived, ascending."""
-        return tuple(i for i in self.prepared if i in self.receipts)
+        if len(self._living) != len(self.receipts):
+            self._living = tuple(i for i in self.prepared if i in self.receipts)
+        return self._living
 
     @property
     def dead(self) -> tuple[int, ...]:
@@ -105,33 +118,37 @@ class Flight:
 
     def collect_request(self, client: int, upcoming: tuple[Slot, ...]) -> CollectRequest:
         """Return what one client needs to mask its answer."""
-        others = [self._preparations[j] for j in self.prepared if j != client]
-        boxes = [self._box(j, client) for j in self.prepared if j != client]
+        others = _without(self.prepared, client)
+        keys = [self._preparations[j].mask_key for j in others]
+        hashes = [self._preparations[j].seed_hash for j in others]
+        boxes = self._boxes[[self._place[j] for j in others], self._place[client]]
         return CollectRequest(
             self._cohort,
             self._index,
             self._question,
             self._bitmap,
-            b"".join([one.mask_key for one in others]),
-            b"".join([one.seed_hash for one in others]),
-            b"".join(boxes),
+            b"".join(keys),
+            b"".join(hashes),
+            boxes.tobytes(),
             upcoming,
         )
 
-    def _box(self, sender: int, holder: int) -> bytes:
-        place = self._place[holder] - (self._place[sender] < self._place[holder])
-        return part(self._preparations[sender].boxes, place, BOX_BYTES)
+    @cached_property
+    def _boxes(self) -> Bytes:
+        rows = ((self._place[i], self._preparations[i].boxes) for i in self.prepared)
+        return _table(rows, len(self._members), BOX_BYTES)
 
     def unmask_request(self, client: int, upcoming: tuple[Slot, ...]) -> UnmaskRequest:
         """Return what one client needs to know of the others: the dead, and the living's receipts."""
-        receipts = [self._receipt(j, client) for j in self.living if j != client]
-        return UnmaskRequest(self._dead_bitmap(client), b"".join(receipts), upcoming)
+        senders = [self._prepared_place[j] for j in _without(self.living, client)]
+        receipts = self._receipts[senders, self._prepared_place[client]]
+        return UnmaskRequest(self._dead_bitmap(client), receipts.tobytes(), upcoming)
 
-    def _receipt(self, sender: int, receiver: int) -> bytes:
-        place = self._prepared_place[receiver] - (
-            self._prepared_place[sender] < self._prepared_place[receiver]
-        )
-        return part(self.receipts[sender], place, RECEIPT_BYTES)
+    @cached_property
+    def _receipts(self) -> Bytes:
+        """The receipts of all uploads; first looked at when no more uploads come."""
+        rows = ((self._prepared_place[i], receipts) for i, receipts in self.receipts.items())
+        return _table(rows, len(self.prepared), RECEIPT_BYTES)
 
     def _dead_bitmap(self, client: int) -> bytes:
         return bitmap(_without(self.prepared, client), frozenset(self.dead))
