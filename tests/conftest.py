@@ -15,7 +15,7 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
 # Contract tests run over each of these secure sums.
-PROTOCOLS = ["plain"]
+PROTOCOLS = ["plain", "masked"]
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -15,7 +15,7 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 
-SLACK = 1.0 + 2.0**-40
+SLACK = 1.0 + 2.0**-26
 """Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
 
 RESOLUTION = 2.0**-30

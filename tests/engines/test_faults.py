@@ -55,7 +55,8 @@ def test_total_is_the_sum_of_those_whose_answer_was_accepted(
     totals = [federation.ask(Ask(question())) for _ in range(4)]
     for total in totals:
         assert_sum_of_the_contributors(total, blobs, tolerance=1e4 * grid_tolerance)
-    assert totals[0].contributors == totals[2].contributors == totals[3].contributors == tuple(range(10))
+    # Over masked sums a lost client prepares again in the sum after, and is back in the next but one.
+    assert totals[0].contributors == totals[3].contributors == tuple(range(10))
     assert (1 in totals[1].contributors) == (kind == "twice")
 
 

@@ -1,12 +1,18 @@
 """Answering in one pass for all simulated clients is answering one by one."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from privfed.algorithms.lloyd import LloydSums
 from privfed.algorithms.weighted import WeightedCentroids
 from privfed.core.domain import Ranges
-from privfed.core.question import ClientData, Question
+from privfed.core.federation import client_generator
+from privfed.core.question import AdditiveOver, ClientData, Question
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.engines.in_process import Pool
 
 RANGES = Ranges([-3.0, -3.0], [9.0, 9.0], 64)
@@ -17,7 +23,7 @@ def questions() -> list[Question]:
     return [
         LloydSums(ranges=RANGES, centers=centers),
         WeightedCentroids(ranges=RANGES, centers=centers, local_iter=3),
-        LloydSums(ranges=RANGES, centers=centers + 1.0),
+        LloydSums(ranges=RANGES, centers=np.array([[0.0, 5.0], [5.0, 0.0]])),
     ]
 
 
@@ -38,3 +44,38 @@ def test_pool_counts_the_rows_that_it_clipped() -> None:
     pool = Pool([ClientData(np.array([[0.0, 0.0], [99.0, 0.0], [0.0, -99.0]]))], ["a"], seed=0)
     pool.expect([0])
     assert pool.answerer(0)(questions()[0], 0)[1] == 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draws(Question):
+    """Ask for a number that each client draws."""
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        return StatisticsSpec(Entry("drawn", (1,), 0.0, 1.0, 0.01))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        return [Statistics(drawn=[generator.uniform()]) for generator in generators]
+
+
+def test_clients_draw_by_seed_name_and_sum_whoever_else_is_asked() -> None:
+    names, question = ["b", "a", "c"], Draws(ranges=RANGES)
+    pool = Pool([ClientData(np.zeros((1, 2)))] * 3, names, seed=5)
+    for members in ([0, 1, 2], [1], [2, 0]):
+        pool.expect(members)
+        for index in (0, 1, 0):
+            for client in members:
+                drawn = pool.answerer(client)(question, index)[0]["drawn"][0]
+                assert drawn == client_generator(5, names[client], index).uniform()
+
+
+def test_another_question_under_the_same_index_is_answered_anew(blobs: list[np.ndarray]) -> None:
+    pool = Pool([ClientData(rows) for rows in blobs], [str(i) for i in range(10)], seed=0)
+    pool.expect(range(10))
+    one, _, other = questions()
+    first, second = (pool.answerer(0)(question, 0)[0]["sum"] for question in (one, other))
+    assert not np.array_equal(first, second)

@@ -43,7 +43,7 @@ def test_only_the_owner_may_read_the_files(tmp_path: Path, umask: int) -> None:
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {"client.state": 0o600, "client.lock": 0o600}
+    assert modes == {"client.state": 0o600, "client.state.lock": 0o600}
 
 
 def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -52,7 +52,24 @@ def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -
         with store.transaction() as transaction:
             transaction.save(state)
     assert (tmp_path / "client.state").read_bytes() == b"3"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["client.lock", "client.state"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["client.state", "client.state.lock"]
+
+
+def test_remains_of_a_crash_during_a_save_are_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "client.state.new").write_bytes(b"123456789")
+    store = store_of(tmp_path / "client.state")
+    with store.transaction() as transaction:
+        transaction.save(1)
+    assert store.load() == 1
+
+
+def test_clients_beside_each_other_do_not_share_a_lock(tmp_path: Path) -> None:
+    with (
+        store_of(tmp_path / "client.1").transaction(),
+        store_of(tmp_path / "client.2").transaction() as second,
+    ):
+        second.save(2)
+    assert store_of(tmp_path / "client.1").load() is None
 
 
 def test_failed_write_leaves_the_state_before(tmp_path: Path) -> None:
@@ -70,7 +87,7 @@ def test_failed_write_leaves_the_state_before(tmp_path: Path) -> None:
 
 
 def locked(path: Path) -> bool:
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR)
+    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -40,6 +40,15 @@ def test_agreement_of_a_fit_is_scikit_learns_on_the_pooled_rows(blobs: Clients, 
     assert ours.accuracy == pytest.approx(oracle.majority_accuracy(true.tolist(), found.tolist()))
 
 
+def test_labels_of_a_table_go_to_the_clients_of_their_rows(blobs: Clients, protocol: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(np.concatenate(blobs))
+    labels, groups = (rows[:, 0] > 3).astype(int), rng.integers(0, 7, size=len(rows))
+    model = DWFKMeans(3, max_iter=5, protocol=protocol).fit(rows, labels, groups=groups)
+    expected = sklearn_metrics.cluster.contingency_matrix(labels, model.labels_)
+    np.testing.assert_array_equal(asked(model, 2), expected)
+
+
 @given(arrays(np.int64, (3, 4), elements=st.integers(0, 6)).filter(lambda table: table.sum() > 0))
 def test_agreement_depends_on_the_table_only(table: np.ndarray) -> None:
     true, found = (np.repeat(index, table.ravel()) for index in np.indices(table.shape).reshape(2, -1))

@@ -1,0 +1,1 @@
+"""Tests of the secure sums, and the small federation that they drive."""
