@@ -8,21 +8,33 @@ from privfed import metrics, protocols
 from privfed.core.configuration import ClientPolicy
 from privfed.core.domain import Ball, Box
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
+from privfed.face.fkm import FKM, KFED
+from privfed.face.fuzzy import FederatedFuzzyCMeans
+from privfed.face.minibatch import FederatedMiniBatchKMeans
 from privfed.face.opening import Simulation
 from privfed.face.saving import load
+from privfed.face.scaling import FederatedScaler
+from privfed.face.selection import SelectionResult, select_n_clusters
 
 __version__ = version("privfed")
 
 __all__ = [
+    "FKM",
+    "KFED",
     "Ball",
     "Box",
     "ClientPolicy",
     "DWFKMeans",
     "EWFKMeans",
+    "FederatedFuzzyCMeans",
+    "FederatedMiniBatchKMeans",
+    "FederatedScaler",
+    "SelectionResult",
     "Simulation",
     "WFKMeans",
     "__version__",
     "load",
     "metrics",
     "protocols",
+    "select_n_clusters",
 ]

@@ -2,6 +2,7 @@
 
     PrivFedError
     |-- ArgumentError (ValueError)        a parameter is out of its bounds
+    |   `-- UndefinedIndexError           a validity index has no value for these clusters
     |-- DataError (ValueError)            a client's data cannot be used
     |-- NotFittedError (sklearn's)        an estimator is asked before it was fitted
     |-- PolicyError                       a party's policy forbids what is asked
@@ -29,6 +30,10 @@ class PrivFedError(Exception):
 
 class ArgumentError(PrivFedError, ValueError):
     """A parameter is out of its bounds; the message names it, its value, the bound and the remedy."""
+
+
+class UndefinedIndexError(ArgumentError):
+    """A validity index has no value: fewer than two clusters hold rows, or each holds one."""
 
 
 class DataError(PrivFedError, ValueError):

@@ -41,6 +41,7 @@ class PlainClient:
     def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
         self._configuration = configuration
         self._policy = policy
+        self._refusal = policy.refuses_configuration(configuration)
 
     def initial(self) -> int:
         """Return the state before the first request."""
@@ -59,9 +60,8 @@ class PlainClient:
             raise MessageError(
                 f"sum {message.number} after {state}", sender="the coordinator", stage="collect"
             )
-        code = self._policy.refuses_configuration(self._configuration)
-        if code is not None:
-            return state, encode(Refusal(code))
+        if self._refusal is not None:
+            return state, encode(Refusal(self._refusal))
         question = admit(message.question, self._policy, self._configuration)
         own = answer(question, message.index, answerer)
         return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))

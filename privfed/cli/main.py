@@ -12,6 +12,7 @@ from privfed import __version__
 from privfed.cli.demo import demo
 from privfed.cli.fit import fit, resume
 from privfed.cli.reading import predict, show
+from privfed.cli.select import select_k
 from privfed.errors import PrivFedError
 
 _BAD_INPUT, _STOPPED = 2, 130
@@ -66,5 +67,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (fit, resume, predict, show, demo):
+for command in (fit, resume, predict, show, select_k, demo):
     main.add_command(command)

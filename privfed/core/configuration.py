@@ -133,9 +133,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ranges = question.ranges
         if ranges.n_features != self.n_features:
             return False
-        if self.low is not None and self.low.to_numpy().tolist() != ranges.low.tolist():
+        if self.low is not None and self.low.data != ranges.low.tobytes():
             return False
-        if self.high is not None and self.high.to_numpy().tolist() != ranges.high.tolist():
+        if self.high is not None and self.high.data != ranges.high.tobytes():
             return False
         return self.max_rows is None or self.max_rows == ranges.rows
 

@@ -15,14 +15,13 @@ from functools import reduce
 
 import numpy as np
 
-from privfed.core.distances import FEW_FEATURES
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 
 LARGEST_FUZZIFIER = 100.0
 """Above it u^m of two equal memberships, 2^-m, would be lost beside any other."""
 
-_CANCELLED = 1e-6
+_CANCELLED = 1e-8
 """Share of its terms below which a distance by matrix product has lost too many digits."""
 
 
@@ -39,37 +38,32 @@ def check_fuzzifier(m: float) -> None:
 class Distances:
     """Squared distances of rows to centers, prepared once for the steps of a fit.
 
+    They are one matrix product of terms, |x|^2 - 2xc + |c|^2 relative to the rows' mean. Where the terms
+    cancel, a center is nearly on a row: these few distances are formed from differences.
+
     Args:
         rows: float64 of shape (n_rows, n_features).
     """
 
     def __init__(self, rows: FloatArray) -> None:
-        self._rows, self._few = rows, rows.shape[1] <= FEW_FEATURES
-        if self._few:
-            self._columns = np.ascontiguousarray(rows.T)
-        else:
-            self._origin = rows.mean(axis=0)
-            self._offsets = rows - self._origin
-            self._squares = np.einsum("nd,nd->n", self._offsets, self._offsets)
+        self._rows, self._origin = rows, rows.mean(axis=0)
+        offsets = rows - self._origin
+        self._squares = np.einsum("nd,nd->n", offsets, offsets)
+        self._terms = np.vstack([offsets.T, self._squares, np.ones(len(rows))])
+        self._largest = float(self._squares.max())
 
-    def to(self, centers: FloatArray) -> FloatArray:
+    def to(self, centers: FloatArray, out: FloatArray | None = None) -> FloatArray:
         """Return squared distances, float64 of shape (n_centers, n_rows); exactly zero on a center."""
-        if not self._few:
-            return self._by_products(centers)
-        distances = np.zeros((len(centers), len(self._rows)))
-        for column, coordinates in zip(self._columns, centers.T, strict=True):
-            difference = column - coordinates[:, None]
-            difference *= difference
-            distances += difference
-        return distances
-
-    def _by_products(self, centers: FloatArray) -> FloatArray:
         offsets = centers - self._origin
-        terms = np.einsum("kd,kd->k", offsets, offsets)[:, None] + self._squares
-        distances: FloatArray = terms - 2.0 * (offsets @ self._offsets.T)
-        # Near a center the terms cancel and noise is left: these few are formed exactly.
-        center, row = np.nonzero(distances <= _CANCELLED * terms)
-        distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
+        squares = np.einsum("kd,kd->k", offsets, offsets)
+        factors = np.empty((len(centers), offsets.shape[1] + 2))
+        factors[:, :-2] = -2.0 * offsets
+        factors[:, -2], factors[:, -1] = 1.0, squares
+        distances: FloatArray = np.matmul(factors, self._terms, out=out)
+        if distances.min() <= _CANCELLED * (self._largest + squares.max()):
+            terms = self._squares + squares[:, None]
+            center, row = np.nonzero(distances <= _CANCELLED * terms)
+            distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
         return distances
 
 
@@ -90,8 +84,8 @@ def shares(distances: FloatArray, m: float) -> FloatArray:
         weights[:, on_center] = distances[:, on_center] == 0.0
     if m != 2.0:
         np.power(weights, 1.0 / (m - 1.0), out=weights)
-    # Added center by center, so that a row's memberships do not depend on the rows beside it.
-    weights /= reduce(np.add, weights)
+    # NumPy adds a lone column in another order: a row's memberships must not depend on the rows beside it.
+    weights /= weights.sum(axis=0) if weights.shape[1] > 1 else reduce(np.add, weights)
     return weights
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
@@ -40,9 +41,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             ValueError: the bytes do not fit the shape.
         """
-        if any(side < 0 for side in self.shape) or len(self.data) != 8 * int(
-            np.prod(self.shape, dtype=object)
-        ):
+        if min(self.shape, default=0) < 0 or len(self.data) != 8 * prod(self.shape):
             raise ValueError(f"{len(self.data)} bytes do not fit the shape {self.shape}")
         return frozen_array(np.frombuffer(self.data, dtype="<f8").reshape(self.shape))
 

@@ -6,6 +6,7 @@ the same split.
 
 Source of `iid`, `by_kmeans` and `half_iid`: Holzer, Jacob and Kavane 2023, "Dynamically Weighted Federated
 k-Means", section on datasets. They fix neither seeds nor what becomes of an empty cluster.
+The splits of `privfed.data.placement` are dispatched here too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,27 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.domain import FloatArray
-from privfed.data.table import check_finite
+from privfed.data.placement import (
+    at_random,
+    by_cluster,
+    by_distance,
+    check_n_clients,
+    checked_rows,
+    fill_empty,
+)
 from privfed.errors import ArgumentError
+
+__all__ = [
+    "KINDS",
+    "at_random",
+    "by_cluster",
+    "by_dirichlet",
+    "by_distance",
+    "by_kmeans",
+    "half_iid",
+    "iid",
+    "partition",
+]
 
 RowNumbers = npt.NDArray[np.intp]
 
@@ -39,7 +59,7 @@ def iid(n_rows: int, n_clients: int, rng: np.random.Generator) -> list[RowNumber
     Raises:
         ArgumentError: `n_clients` is out of its bounds.
     """
-    _check_n_clients(n_clients, n_rows)
+    check_n_clients(n_clients, n_rows)
     return [np.sort(rows) for rows in np.array_split(rng.permutation(n_rows), n_clients)]
 
 
@@ -58,15 +78,15 @@ def by_kmeans(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[R
         ArgumentError: `X` is not two-dimensional or `n_clients` is out of its bounds.
         DataError: `X` holds values that are missing or infinite.
     """
-    X = _checked_rows(X)
-    _check_n_clients(n_clients, len(X))
+    X = checked_rows(X)
+    check_n_clients(n_clients, len(X))
     kmeans = KMeans(n_clients, max_iter=5, n_init=5, random_state=int(rng.integers(2**32)))
     with warnings.catch_warnings():
-        # Warns of exactly what `_fill_empty` mends.
+        # Warns of exactly what `fill_empty` mends.
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans.fit(X)
     distances = np.linalg.norm(X - kmeans.cluster_centers_[kmeans.labels_], axis=1)
-    members = _fill_empty(kmeans.labels_, distances, n_clients)
+    members = fill_empty(kmeans.labels_, distances[:, None], n_clients)
     return [np.flatnonzero(members == client) for client in range(n_clients)]
 
 
@@ -82,8 +102,8 @@ def half_iid(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[Ro
         ArgumentError: `X` is not two-dimensional or `n_clients` is out of its bounds.
         DataError: `X` holds values that are missing or infinite.
     """
-    X = _checked_rows(X)
-    _check_n_clients(n_clients, len(X) // 2, "half the rows: each client gets a part of both halves")
+    X = checked_rows(X)
+    check_n_clients(n_clients, len(X) // 2, "half the rows: each client gets a part of both halves")
     shuffled, clustered = np.split(rng.permutation(len(X)), [len(X) // 2])
     parts = zip(
         iid(len(shuffled), n_clients, rng),
@@ -115,7 +135,7 @@ def by_dirichlet(
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ArgumentError(f"y must have shape (n_rows,), got shape {labels.shape}.")
-    _check_n_clients(n_clients, len(labels))
+    check_n_clients(n_clients, len(labels))
     # Above 1e9 the draw overflows at last, and is even to the row long before.
     if not 0 < alpha <= 1e9:
         raise ArgumentError(f"alpha must be in (0, 1e9], got alpha={alpha}.")
@@ -141,104 +161,133 @@ def partition(
     kind: str,
     rng: np.random.Generator,
     y: npt.ArrayLike | None = None,
-    **options: float,
+    **options: npt.ArrayLike,
 ) -> list[RowNumbers]:
     """Split rows by the named way.
 
     Args:
         X: float64 of shape (n_rows, n_features).
         n_clients: number of clients.
-        kind: "iid", "half-iid", "non-iid" (by k-means) or "dirichlet".
+        kind: "iid", "half-iid", "non-iid" (by k-means), "random", "dirichlet", "distance" or "cluster-wise".
         rng: source of all randomness.
-        y: labels of shape (n_rows,); needed by "dirichlet", not used by the others.
-        **options: `alpha` (needed) and `min_rows` for "dirichlet"; the others have none.
+        y: labels of shape (n_rows,); needed by "dirichlet" and "cluster-wise", not used by the others.
+        **options: `alpha` (needed) and `min_rows` for "dirichlet"; `beta` (needed) and `locations`, drawn
+            uniformly from the box of the rows where they are not given, for "distance"; `clusters`
+            (needed) for "cluster-wise"; the others have none.
 
     Raises:
-        ArgumentError: `kind` or an option is unknown, labels or `alpha` are missing, or an argument is out of
-            bounds.
+        ArgumentError: `kind` or an option is unknown, labels or a needed option are missing, or an argument
+            is out of bounds.
         DataError: `X` holds values that are missing or infinite.
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind must be one of {', '.join(map(repr, KINDS))}, got kind={kind!r}.")
-    X = _checked_rows(X)
+    X = checked_rows(X)
+    _check_options(kind, options)
+    if kind in _BY_ROWS:
+        return _BY_ROWS[kind](X, n_clients, rng)
+    if kind == "distance":
+        return _partition_by_distance(X, n_clients, rng, **options)
+    labels = _labels(kind, y, len(X))
     if kind == "dirichlet":
-        return _partition_by_dirichlet(X, n_clients, rng, y, options)
-    if options:
-        raise ArgumentError(f"kind={kind!r} takes no options, got {', '.join(options)}; leave them out.")
-    return _BY_ROWS[kind](X, n_clients, rng)
+        return _partition_by_dirichlet(labels, n_clients, rng, **options)
+    return _partition_by_cluster(labels, n_clients, rng, **options)
 
 
 def _iid_rows(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
     return iid(len(X), n_clients, rng)
 
 
+def _random_rows(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
+    return at_random(len(X), n_clients, rng)
+
+
 _BY_ROWS: dict[str, Callable[[FloatArray, int, np.random.Generator], list[RowNumbers]]] = {
     "iid": _iid_rows,
     "half-iid": half_iid,
     "non-iid": by_kmeans,
+    "random": _random_rows,
 }
-KINDS = (*_BY_ROWS, "dirichlet")
+# The needed option, such a value of it, and the others.
+_OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "dirichlet": ("alpha", "0.5", ("min_rows",)),
+    "distance": ("beta", "1.0", ("locations",)),
+    "cluster-wise": ("clusters", "[1, 4]", ()),
+}
+KINDS = (*_BY_ROWS, *_OPTIONS)
+
+
+def _check_options(kind: str, options: dict[str, npt.ArrayLike]) -> None:
+    if kind not in _OPTIONS:
+        if options:
+            raise ArgumentError(f"kind={kind!r} takes no options, got {', '.join(options)}; leave them out.")
+        return
+    needed, such, others = _OPTIONS[kind]
+    if unknown := sorted(options.keys() - {needed, *others}):
+        known = " and ".join((needed, *others))
+        raise ArgumentError(f"kind={kind!r} takes the options {known}, got {', '.join(unknown)}.")
+    if needed not in options:
+        raise ArgumentError(f"kind={kind!r} needs {needed}; give one, such as {needed}={such}.")
 
 
 def _partition_by_dirichlet(
+    labels: npt.NDArray[np.generic],
+    n_clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: npt.ArrayLike,
+    min_rows: npt.ArrayLike = 1,
+) -> list[RowNumbers]:
+    least = _number("min_rows", min_rows)
+    if not least.is_integer():
+        raise ArgumentError(f"min_rows must be a whole number, got min_rows={least}.")
+    return by_dirichlet(labels, n_clients, _number("alpha", alpha), rng, int(least))
+
+
+def _partition_by_distance(
     X: FloatArray,
     n_clients: int,
     rng: np.random.Generator,
-    y: npt.ArrayLike | None,
-    options: dict[str, float],
+    *,
+    beta: npt.ArrayLike,
+    locations: npt.ArrayLike | None = None,
 ) -> list[RowNumbers]:
+    check_n_clients(n_clients, len(X))
+    if locations is None:
+        locations = rng.uniform(X.min(axis=0), X.max(axis=0), (n_clients, X.shape[1]))
+    _check_one_a_client("locations", locations, n_clients)
+    return by_distance(X, locations, _number("beta", beta), rng)
+
+
+def _partition_by_cluster(
+    labels: npt.NDArray[np.generic], n_clients: int, rng: np.random.Generator, *, clusters: npt.ArrayLike
+) -> list[RowNumbers]:
+    check_n_clients(n_clients, len(labels))
+    _check_one_a_client("clusters", clusters, n_clients)
+    return by_cluster(labels, clusters, rng)
+
+
+def _check_one_a_client(name: str, value: npt.ArrayLike, n_clients: int) -> None:
+    if np.shape(value)[:1] != (n_clients,):
+        raise ArgumentError(
+            f"{name} must be one a client, got shape {np.shape(value)} for n_clients={n_clients}."
+        )
+
+
+def _number(name: str, value: npt.ArrayLike) -> float:
+    array = np.asarray(value)
+    if array.ndim or not np.issubdtype(array.dtype, np.number):
+        raise ArgumentError(f"{name} must be a number, got {name}={array.tolist()!r}.")
+    return float(array)
+
+
+def _labels(kind: str, y: npt.ArrayLike | None, n_rows: int) -> npt.NDArray[np.generic]:
     if y is None:
-        raise ArgumentError("kind='dirichlet' splits by label, got y=None; give y, or take kind='non-iid'.")
-    if len(np.asarray(y)) != len(X):
-        raise ArgumentError(
-            f"y must have one label a row, got {len(np.asarray(y))} labels for {len(X)} rows."
-        )
-    if unknown := sorted(options.keys() - {"alpha", "min_rows"}):
-        raise ArgumentError(
-            f"kind='dirichlet' takes the options alpha and min_rows, got {', '.join(unknown)}."
-        )
-    if "alpha" not in options:
-        raise ArgumentError("kind='dirichlet' needs alpha; give one, such as alpha=0.5.")
-    min_rows = options.get("min_rows", 1)
-    if not float(min_rows).is_integer():
-        raise ArgumentError(f"min_rows must be a whole number, got min_rows={min_rows}.")
-    return by_dirichlet(y, n_clients, options["alpha"], rng, int(min_rows))
-
-
-def _checked_rows(X: FloatArray) -> FloatArray:
-    X = np.asarray(X, dtype=np.float64)
-    if X.ndim != 2:
-        raise ArgumentError(f"X must have shape (n_rows, n_features), got shape {X.shape}.")
-    check_finite(X, [str(position) for position in range(X.shape[1])], "X")
-    return X
-
-
-def _check_n_clients(n_clients: int, most: int, bound: str = "the number of rows") -> None:
-    if not 1 <= n_clients <= most:
-        raise ArgumentError(
-            f"n_clients must be in [1, {most}] ({bound}), got n_clients={n_clients}; "
-            "take fewer clients or more rows."
-        )
-
-
-def _fill_empty(
-    members: npt.NDArray[np.integer], distances: FloatArray, n_clients: int
-) -> npt.NDArray[np.integer]:
-    """Return the clusters of the rows with none of `n_clients` empty.
-
-    Args:
-        members: cluster of each row, integer of shape (n_rows,).
-        distances: distance of each row to its cluster's center, float64 of shape (n_rows,).
-        n_clients: number of clusters, at most n_rows.
-    """
-    members = members.copy()
-    sizes = np.bincount(members, minlength=n_clients)
-    for empty in np.flatnonzero(sizes == 0):
-        # A cluster of one row would only hand its emptiness on.
-        row = int(np.argmax(np.where(sizes[members] > 1, distances, -1.0)))
-        sizes[members[row]] -= 1
-        members[row], sizes[empty] = empty, 1
-    return members
+        raise ArgumentError(f"kind={kind!r} splits by label, got y=None; give y, or take kind='non-iid'.")
+    labels = np.asarray(y)
+    if len(labels) != n_rows:
+        raise ArgumentError(f"y must have one label a row, got {len(labels)} labels for {n_rows} rows.")
+    return labels
 
 
 def _skewed_members(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import overload
 
 import numpy as np
 
@@ -11,6 +12,30 @@ from privfed.core.federation import client_generator
 from privfed.core.question import ClientData, Question
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
+
+
+class _Generators(Sequence[np.random.Generator]):
+    """The clients' generators of one sum, each made when it is first used: most questions draw nothing."""
+
+    def __init__(self, seed: int, names: Sequence[str], index: int) -> None:
+        self._seed, self._names, self._index = seed, names, index
+        self._made: dict[int, np.random.Generator] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> np.random.Generator: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[np.random.Generator]: ...
+
+    def __getitem__(self, place: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if place not in self._made:
+            self._made[place] = client_generator(self._seed, self._names[place], self._index)
+        return self._made[place]
 
 
 class Pool:
@@ -49,7 +74,7 @@ class Pool:
         self, question: Question, index: int, members: tuple[int, ...]
     ) -> dict[int, tuple[Statistics, int]]:
         within = [self._data[i].within(question.ranges) for i in members]
-        generators = [client_generator(self._seed, self._names[i], index) for i in members]
+        generators = _Generators(self._seed, [self._names[i] for i in members], index)
         answers = question.answer_all([data for data, _ in within], generators)
         return {i: (answer, moved) for i, answer, (_, moved) in zip(members, answers, within, strict=True)}
 

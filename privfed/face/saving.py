@@ -15,8 +15,15 @@ import numpy as np
 from privfed.errors import RunFolderError
 from privfed.face.base import FederatedClusterer
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
+from privfed.face.fkm import FKM, KFED
+from privfed.face.fuzzy import FederatedFuzzyCMeans
+from privfed.face.minibatch import FederatedMiniBatchKMeans
 
-_KNOWN: dict[str, type[FederatedClusterer]] = {one.__name__: one for one in (DWFKMeans, EWFKMeans, WFKMeans)}
+_ESTIMATORS: tuple[type[FederatedClusterer], ...] = (
+    *(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED),
+    *(FederatedFuzzyCMeans, FederatedMiniBatchKMeans),
+)
+_KNOWN = {one.__name__: one for one in _ESTIMATORS}
 
 
 _DAMAGE = (

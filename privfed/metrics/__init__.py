@@ -10,14 +10,30 @@ from privfed.metrics.functions import (
     score,
     v_measure,
 )
+from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from privfed.metrics.gap import knowledge_gap
+from privfed.metrics.validity import (
+    calinski_harabasz,
+    davies_bouldin,
+    mean_distance,
+    silhouette,
+    simplified_silhouette,
+)
 
 __all__ = [
     "accuracy",
     "adjusted_rand_index",
+    "calinski_harabasz",
     "completeness",
+    "davies_bouldin",
+    "fuzzy_davies_bouldin",
     "homogeneity",
     "inertia",
+    "knowledge_gap",
     "labels_agreement",
+    "mean_distance",
     "score",
+    "silhouette",
+    "simplified_silhouette",
     "v_measure",
 ]

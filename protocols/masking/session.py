@@ -233,6 +233,7 @@ class MaskedSession:
         flight = yield from self._collected(data, index, cohort, upcoming)
         if len(flight.living) < needed and self._accused_last:
             # Nothing was unmasked: once more, without those whose boxes failed.
+            self._rejected = flight.rejected
             flight = yield from self._collected(data, index, cohort, upcoming)
         self._require(flight.living, members, needed, "collect", flight.refused)
         yield from self._unmask(flight, self._slots((), flight.number))
@@ -244,13 +245,12 @@ class MaskedSession:
     ) -> Steps[Flight]:
         """Collect uploads under a fresh number; return the sum in flight."""
         members = self._agreement.configuration.cohort(cohort)
-        number = yield from self._number(cohort)
+        needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
+        number = yield from self._number(cohort, needed, excluded)
         preparations = self._coming.pop(number).preparations
         for closed in [r for r in self._coming if r < number]:
             del self._coming[closed]
-        excluded = self._excluded()
         prepared = tuple(i for i in members if i in preparations and i not in excluded)
-        needed = needed_to_open(len(members), self._agreement.configuration.terms)
         self._require(prepared, members, needed, "prepare", {})
         grid = grid_of(question, len(members))
         flight = Flight(
@@ -260,14 +260,16 @@ class MaskedSession:
             i: "prepare" if i in self._channels else "advertise" for i in members if i not in prepared
         }
         flight.rejected, self._rejected = self._rejected, {}
-        self._longest = 8 * grid.size + 256 * len(members) * (MAX_PREPARED + 1) + 4096
+        # A sum of a few may carry key material for a sum of all.
+        everyone = len(self._agreement.configuration.clients)
+        self._longest = 8 * grid.size + 256 * everyone * (MAX_PREPARED + 1) + 4096
         yield from self._collect(flight, self._slots(upcoming or (cohort,), number))
         return flight
 
-    def _number(self, cohort: int) -> Steps[int]:
-        """Return the number of a sum that the cohort is prepared for, with an exchange if need be."""
+    def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
+        """Return the number of a sum that the cohort is prepared for, with an exchange if too few are."""
         known = sorted(r for r, coming in self._coming.items() if coming.cohort == cohort)
-        if known and self._coming[known[0]].preparations:
+        if known and len(self._coming[known[0]].preparations.keys() - excluded) >= needed:
             return known[0]
         number = known[0] if known else self._next_number()
         self._coming.setdefault(number, _Coming(cohort))

@@ -18,7 +18,12 @@ from hypothesis.extra.numpy import arrays
 import privfed.algorithms
 import privfed.metrics
 from privfed.algorithms.cells import CellSums
+from privfed.algorithms.fkm import SeededMeans, SteppedMeans
+from privfed.algorithms.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.gathered import GatheredPoints, PointCount
+from privfed.algorithms.kfed import LocalCentroids
 from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.minibatch import MiniBatchMovements
 from privfed.algorithms.points import PointCells, PointSums
 from privfed.algorithms.starts import KMeansCentroids
 from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
@@ -27,8 +32,12 @@ from privfed.core.question import _REGISTRY, AdditiveOver, ClientData, Question,
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, DataError, MessageError, PrivFedError
 from privfed.metrics.agreement import Contingency
+from privfed.metrics.fuzzy_index import FuzzyObjective, FuzzySpread
+from privfed.metrics.local_clusters import LocalClusterCounts
+from privfed.metrics.moments import CentredMoments
 from privfed.metrics.ranges import FeatureRanges
 from privfed.metrics.score import ClientScores, Inertia
+from privfed.metrics.validity import ClusterDistances, ClusterScatter, ClusterSilhouettes
 
 for package in (privfed.algorithms, privfed.metrics):
     for module in pkgutil.iter_modules(package.__path__):
@@ -51,6 +60,10 @@ def _grid(ranges: Ranges) -> dict[str, Any]:
     return {"center": middle, "normals": normals, "per_axis": 0}
 
 
+def _local(k: int, local: str) -> LocalCentroids:
+    return LocalCentroids(n_clusters=k, local=local, min_cluster_size=1, seed=7)
+
+
 EXAMPLES: dict[str, Make] = {
     "LloydSums": lambda r, c: LloydSums(ranges=r, centers=c),
     "WeightedCentroids-dynamic": lambda r, c: WeightedCentroids(ranges=r, centers=c, local_iter=3),
@@ -71,9 +84,59 @@ EXAMPLES: dict[str, Make] = {
     "CellSums": lambda r, c: CellSums(ranges=r, **_grid(r)),
     "PointCells": lambda r, c: PointCells(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), **_grid(r)),
     "PointSums": lambda r, c: PointSums(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), centers=c),
+    "ClusterDistances": lambda r, c: ClusterDistances(ranges=r, centers=c),
+    "ClusterDistances-power": lambda r, c: ClusterDistances(ranges=r, centers=c, power=2.5),
+    "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
+    "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
+    "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
+    "CentredMoments": lambda r, c: CentredMoments(ranges=r, center=r.clip(c.mean(axis=0))),
+    "MiniBatchMovements-whole": lambda r, c: MiniBatchMovements(ranges=r, centers=c, epochs=3),
+    "MiniBatchMovements-batches": lambda r, c: MiniBatchMovements(
+        ranges=r, centers=c, epochs=2, batch_size=2, client_learning_rate=0.3
+    ),
+    "PointCells-fuzzy": lambda r, c: PointCells(
+        ranges=r, points=FuzzyCentroids(centers=c, m=1.5, local_iter=3), **_grid(r)
+    ),
+    "PointSums-fuzzy": lambda r, c: PointSums(
+        ranges=r, points=FuzzyCentroids(centers=c, m=2.0, local_iter=5, local_tol=0.1), centers=c
+    ),
+    "FuzzySums": lambda r, c: FuzzySums(ranges=r, centers=c, m=2.0),
+    "FuzzySums-sharp": lambda r, c: FuzzySums(ranges=r, centers=c, m=1.01),
+    "WeightedFuzzyCentroids": lambda r, c: WeightedFuzzyCentroids(ranges=r, centers=c, m=2.0, local_iter=3),
+    "WeightedFuzzyCentroids-u": lambda r, c: WeightedFuzzyCentroids(
+        ranges=r, centers=c, m=3.0, local_iter=4, local_tol=0.5, weight="u"
+    ),
+    "FuzzyObjective": lambda r, c: FuzzyObjective(ranges=r, centers=c),
+    "FuzzySpread": lambda r, c: FuzzySpread(ranges=r, centers=c),
+    "FuzzySpread-power": lambda r, c: FuzzySpread(ranges=r, centers=c, m=1.3, q=2.5),
+    "PointCells-fkm-start": lambda r, c: PointCells(
+        ranges=r, points=SeededMeans(n_clusters=3, min_cluster_size=1, seed=5), **_grid(r)
+    ),
+    "PointSums-fkm-round": lambda r, c: PointSums(
+        ranges=r, points=SteppedMeans(centers=c, min_cluster_size=2), centers=c
+    ),
+    "PointSums-kfed": lambda r, c: PointSums(ranges=r, points=_local(2, "kmeans"), centers=c),
+    "GatheredPoints-fkm": lambda r, c: GatheredPoints(
+        ranges=r, points=SteppedMeans(centers=c, min_cluster_size=1), most=len(c)
+    ),
+    "GatheredPoints-kfed": lambda r, c: GatheredPoints(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
+    "GatheredPoints-too-many": lambda r, c: GatheredPoints(ranges=r, points=_local(3, "kmeans"), most=2),
+    "PointCount": lambda r, c: PointCount(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
 }
 
-RECORD_WISE = {"LloydSums", "Inertia", "Contingency", "CellSums"}
+RECORD_WISE = {
+    "LloydSums",
+    "Inertia",
+    "Contingency",
+    "CellSums",
+    "ClusterDistances",
+    "ClusterSilhouettes",
+    "ClusterScatter",
+    "CentredMoments",
+    "FuzzySums",
+    "FuzzyObjective",
+    "FuzzySpread",
+}
 
 
 def test_every_question_of_the_package_is_tested_here() -> None:
@@ -181,7 +244,8 @@ class TestQuestionContract:
         question = make(tight(clients), centers)
         forth = question.answer_all(as_clients(clients), generators(len(clients)))
         data = [ClientData(one.features, one.labels) for one in as_clients(clients)]
-        back = question.answer_all(data[::-1], generators(len(clients)))[::-1]
+        # A client's generator is its own, wherever it stands in the list.
+        back = question.answer_all(data[::-1], generators(len(clients))[::-1])[::-1]
         for one, other in zip(forth, back, strict=True):
             np.testing.assert_array_equal(question.spec.flatten(one), question.spec.flatten(other))
 
@@ -338,6 +402,37 @@ def test_numpy_scalars_among_the_options_travel_as_numbers() -> None:
             lambda r: CellSums(ranges=r, center=np.zeros(2), normals=np.empty((0, 2)), per_axis=2**20),
             "grid or lie between",
             id="too-many-cells",
+        ),
+        pytest.param(
+            lambda r: ClusterDistances(ranges=r, centers=np.zeros((1, 2)), power=0.5), "power", id="root"
+        ),
+        pytest.param(
+            lambda r: ClusterDistances(ranges=r, centers=np.zeros((1, 2)), power=9.0), "power", id="power"
+        ),
+        pytest.param(
+            lambda r: ClusterSilhouettes(ranges=r, centers=np.zeros((1, 2))), "two centers", id="one-center"
+        ),
+        pytest.param(lambda r: LocalClusterCounts(ranges=r, most=1, seed=0), "most", id="most-one"),
+        pytest.param(lambda r: LocalClusterCounts(ranges=r, most=2, seed=-1), "seed", id="local-seed"),
+        pytest.param(
+            lambda r: CentredMoments(ranges=r, center=np.array([2.0, 0.0])), "within the ranges", id="outside"
+        ),
+        *(
+            pytest.param(
+                lambda r, word=word, value=value: MiniBatchMovements(
+                    ranges=r, centers=np.zeros((1, 2)), **{word: value}
+                ),
+                f"{word}={value}",
+                id=f"{word}-{value}",
+            )
+            for word, value in [
+                ("epochs", 0),
+                ("epochs", 10**6),
+                ("batch_size", 0),
+                ("client_learning_rate", 0.0),
+                ("client_learning_rate", 1.5),
+                ("client_learning_rate", float("nan")),
+            ]
         ),
         pytest.param(
             lambda r: KMeansCentroids(n_clusters=1, seed=-1),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.data import by_dirichlet, by_kmeans, half_iid, iid, partition
-from privfed.data.partition import KINDS
+from privfed.data.partition import KINDS, at_random, by_cluster, by_distance
 from privfed.errors import ArgumentError, DataError
 
 Rows = npt.NDArray[np.intp]
@@ -18,8 +18,13 @@ BLOBS = np.repeat(np.arange(5.0), 40)[:, None] * [10, -10] + np.random.default_r
 BLOB = np.repeat(np.arange(5), 40)
 
 
-def options(kind: str, y: Any = None) -> dict[str, Any]:
-    return {"y": y, "alpha": 5.0} if kind == "dirichlet" else {}
+def options(kind: str, n_clients: int, y: Any) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {
+        "dirichlet": {"y": y, "alpha": 5.0},
+        "distance": {"beta": 1.0},
+        "cluster-wise": {"y": np.arange(len(y)) % max(n_clients, 1), "clusters": [1] * max(n_clients, 0)},
+    }
+    return found.get(kind, {})
 
 
 def assert_lawful(clients: Sequence[Rows], n_rows: int, n_clients: int) -> None:
@@ -46,7 +51,7 @@ def test_every_split_is_disjoint_covering_without_empty_client_and_repeatable(
     n_rows = (8 if kind == "dirichlet" else 2) * n_clients + extra
     rows = np.random.default_rng(seed).integers(0, spread + 1, size=(n_rows, 2)).astype(np.float64)
     first, again = (
-        partition(rows, n_clients, kind, np.random.default_rng(seed), **options(kind, rows[:, 0]))
+        partition(rows, n_clients, kind, np.random.default_rng(seed), **options(kind, n_clients, rows[:, 0]))
         for _ in range(2)
     )
     assert_lawful(first, n_rows, n_clients)
@@ -56,7 +61,7 @@ def test_every_split_is_disjoint_covering_without_empty_client_and_repeatable(
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_seed_gives_another_split(kind: str) -> None:
     one, other = (
-        partition(BLOBS, 7, kind, np.random.default_rng(seed), **options(kind, BLOB)) for seed in (1, 2)
+        partition(BLOBS, 7, kind, np.random.default_rng(seed), **options(kind, 7, BLOB)) for seed in (1, 2)
     )
     assert [rows.tolist() for rows in one] != [rows.tolist() for rows in other]
 
@@ -140,14 +145,24 @@ def test_partition_by_name_is_the_function_itself() -> None:
     def rng() -> np.random.Generator:
         return np.random.default_rng(5)
 
+    places, held = BLOBS[::40], [1, 5, 2, 3, 4]
+    given: dict[str, dict[str, Any]] = {
+        "dirichlet": {"y": BLOB, "alpha": 5.0},
+        "distance": {"beta": 2.0, "locations": places},
+        "cluster-wise": {"y": BLOB, "clusters": held},
+    }
     expected = {
         "iid": iid(200, 5, rng()),
         "half-iid": half_iid(BLOBS, 5, rng()),
         "non-iid": by_kmeans(BLOBS, 5, rng()),
+        "random": at_random(200, 5, rng()),
         "dirichlet": by_dirichlet(BLOB, 5, 5.0, rng()),
+        "distance": by_distance(BLOBS, places, 2.0, rng()),
+        "cluster-wise": by_cluster(BLOB, held, rng()),
     }
+    assert set(expected) == set(KINDS)
     for kind in KINDS:
-        split = partition(BLOBS, 5, kind, rng(), **options(kind, BLOB))
+        split = partition(BLOBS, 5, kind, rng(), **given.get(kind, {}))
         assert [rows.tolist() for rows in split] == [rows.tolist() for rows in expected[kind]]
 
 
@@ -157,7 +172,7 @@ def test_number_of_clients_has_bounds(kind: str, n_clients: int) -> None:
     most = 100 if kind == "half-iid" else 200
     message = rf"n_clients must be in \[1, {most}\] \(.*\), got n_clients={n_clients}; take fewer"
     with pytest.raises(ArgumentError, match=message):
-        partition(BLOBS, n_clients, kind, np.random.default_rng(0), **options(kind, BLOB))
+        partition(BLOBS, n_clients, kind, np.random.default_rng(0), **options(kind, n_clients, BLOB))
 
 
 def test_half_iid_needs_two_rows_a_client() -> None:
@@ -170,7 +185,7 @@ def test_half_iid_needs_two_rows_a_client() -> None:
     [
         pytest.param(
             {"kind": "noniid"},
-            "one of 'iid', 'half-iid', 'non-iid', 'dirichlet', got kind='noniid'",
+            r"one of 'iid', 'half-iid', 'non-iid', .*'dirichlet', .*got kind='noniid'",
             id="kind",
         ),
         pytest.param(
@@ -193,6 +208,44 @@ def test_half_iid_needs_two_rows_a_client() -> None:
             {"kind": "dirichlet", "y": BLOB, "alpha": 1.0, "min_rows": np.inf},
             "got min_rows=inf",
             id="infinite-rows",
+        ),
+        pytest.param({"kind": "dirichlet", "y": BLOB, "alpha": [1.0]}, "alpha must be a number", id="list"),
+        pytest.param({"kind": "random", "beta": 1.0}, "kind='random' takes no options", id="random-option"),
+        pytest.param({"kind": "distance"}, "needs beta; give one, such as beta=1.0", id="no-beta"),
+        pytest.param({"kind": "distance", "beta": 0.0}, "positive and finite, got beta=0.0", id="beta-zero"),
+        pytest.param({"kind": "distance", "beta": np.nan}, "positive and finite", id="beta-nan"),
+        pytest.param({"kind": "distance", "beta": "big"}, "beta must be a number", id="beta-text"),
+        pytest.param(
+            {"kind": "distance", "beta": 1.0, "locations": np.zeros((3, 2))},
+            r"locations must be one a client, got shape \(3, 2\) for n_clients=2",
+            id="other-places",
+        ),
+        pytest.param(
+            {"kind": "distance", "beta": 1.0, "locations": np.zeros((2, 3))},
+            r"shape \(n_clients, 2\), got shape \(2, 3\)",
+            id="other-features",
+        ),
+        pytest.param({"kind": "cluster-wise", "clusters": [2, 3]}, "got y=None; give y", id="no-clusters-y"),
+        pytest.param(
+            {"kind": "cluster-wise", "y": BLOB}, r"needs clusters; give one, such as", id="no-clusters"
+        ),
+        pytest.param(
+            {"kind": "cluster-wise", "y": BLOB, "clusters": [2, 3, 4]}, "one a client", id="too-many-clients"
+        ),
+        pytest.param(
+            {"kind": "cluster-wise", "y": BLOB, "clusters": [2, 2]}, "at least 5 together", id="too-few-held"
+        ),
+        pytest.param(
+            {"kind": "cluster-wise", "y": BLOB, "clusters": [6, 2]}, r"in \[1, 5\]", id="more-than-there-are"
+        ),
+        pytest.param({"kind": "cluster-wise", "y": BLOB, "clusters": [0, 5]}, r"in \[1, 5\]", id="none-held"),
+        pytest.param(
+            {"kind": "cluster-wise", "y": BLOB, "clusters": [1.5, 5]}, "whole numbers", id="half-a-cluster"
+        ),
+        pytest.param(
+            {"kind": "cluster-wise", "y": np.arange(200), "clusters": [200, 200]},
+            "a cluster of 1 rows does not do for the 2 clients",
+            id="rows-for-all-holders",
         ),
     ],
 )
@@ -233,3 +286,81 @@ def test_rows_must_be_a_finite_table(split: Callable[..., list[Rows]]) -> None:
     rows[3, 1] = np.nan
     with pytest.raises(DataError, match="X has 1 missing or infinite values in column '1'"):
         split(rows, 2, np.random.default_rng(0))
+
+
+# --- by chance ---
+
+
+def test_at_random_draws_each_rows_client_uniformly() -> None:
+    sizes = [len(rows) for rows in at_random(100_000, 4, np.random.default_rng(2))]
+    # Binomial: 25,000 with a standard deviation of 137; equal slices would be no draw.
+    assert all(abs(size - 25_000) < 5 * 137 for size in sizes)
+    assert len(set(sizes)) > 1
+
+
+# --- by distance ---
+
+
+def test_rows_hit_a_client_with_the_probability_of_its_distance() -> None:
+    # Two clients at distance 1 and 3 of the same rows. Only one is hit, or both and one is drawn, or none
+    # and the nearer gets it: the share of the farther is (1 - p) q + p q / 2.
+    beta, rows = 0.7, np.zeros((200_000, 1))
+    near, far = by_distance(rows, [[1.0], [3.0]], beta, np.random.default_rng(3))
+    p, q = 1 - np.exp(-beta / 1.0), 1 - np.exp(-beta / 3.0)
+    assert len(far) / 200_000 == pytest.approx((1 - p) * q + p * q / 2, abs=0.005)
+    assert len(near) + len(far) == 200_000
+
+
+def test_small_beta_gives_rows_to_the_nearest_and_large_beta_to_anyone() -> None:
+    places = BLOBS[[0, 199]]
+    nearest = np.linalg.norm(BLOBS[:, None] - places[None], axis=2).argmin(axis=1)
+    for rows, client in zip(by_distance(BLOBS, places, 1e-12, np.random.default_rng(0)), (0, 1), strict=True):
+        assert (nearest[rows] == client).all()
+    even = by_distance(BLOBS, places, 1e12, np.random.default_rng(0))
+    assert abs(len(even[0]) - 100) < 40
+    assert all(len(set(BLOB[rows])) == 5 for rows in even)
+
+
+def test_client_without_rows_takes_the_nearest_of_another() -> None:
+    rows = np.array([[0.0], [1.0], [2.0], [3.0]])
+    clients = by_distance(rows, [[0.0], [1e6]], 1e-9, np.random.default_rng(0))
+    assert [own.tolist() for own in clients] == [[0, 1, 2], [3]]
+
+
+def test_row_at_a_clients_own_place_hits_it() -> None:
+    clients = by_distance(np.zeros((50, 2)), [[0.0, 0.0], [1e9, 0.0]], 1e-6, np.random.default_rng(0))
+    assert len(clients[0]) == 49
+
+
+def test_places_that_are_not_given_are_drawn_among_the_rows() -> None:
+    sizes = [len(rows) for rows in partition(BLOBS, 5, "distance", np.random.default_rng(1), beta=0.1)]
+    assert max(sizes) > 40 and sum(sizes) == 200
+
+
+# --- cluster-wise ---
+
+
+@given(
+    st.integers(1, 8).flatmap(
+        lambda k: st.tuples(st.just(k), st.lists(st.integers(1, k), min_size=1, max_size=6))
+    ),
+    st.integers(0, 2**32),
+)
+def test_each_client_holds_its_number_of_clusters(case: tuple[int, list[int]], seed: int) -> None:
+    k, held = case
+    held = held if sum(held) >= k else [*held, k]
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(k), 10))
+    clients = by_cluster(y, held, np.random.default_rng(seed))
+    assert_lawful(clients, len(y), len(held))
+    assert [len(set(y[rows].tolist())) for rows in clients] == held
+    for cluster in range(k):
+        shares = [np.count_nonzero(y[rows] == cluster) for rows in clients]
+        present = [share for share in shares if share]
+        assert max(present) - min(present) <= 1
+
+
+def test_papers_clusters_a_client() -> None:
+    y = np.repeat(np.arange(16), 50)
+    held = [1, 4, 7, 10, 16]
+    clients = partition(np.zeros((800, 2)), 5, "cluster-wise", np.random.default_rng(0), y, clusters=held)
+    assert [len(set(y[rows].tolist())) for rows in clients] == held

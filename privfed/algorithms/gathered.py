@@ -1,0 +1,184 @@
+"""The union of the clients' local points, gathered, and how many they are.
+
+The servers of FKM and k-FED, as published, see every client's local centroids. Over a sum that shows
+contributions that can be had: each client's padded points are its statistics, and the union is read
+from the contributions, never from the total. Over every other sum the same k-means is made of sums
+(`privfed.algorithms.points.summed_kmeans`).
+
+Reveals to whoever opens the totals: `GatheredPoints` shows each client's points and their weights to
+whoever sees contributions, and sums of padded points to whoever sees the total; `PointCount` shows how
+many points all clients hold together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from privfed.algorithms.lloyd import RESOLUTION, SLACK, value_resolution
+from privfed.algorithms.points import LocalPoints, WeightedPoints
+from privfed.core.conversation import Ask, Conversation
+from privfed.core.domain import Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError, DataError
+
+Sending = TypeVar("Sending")
+
+
+@runtime_checkable
+class PreparedPoints(Protocol):
+    """Local points that can be made for several simulated clients in one pass."""
+
+    def prepare(self, clients: Sequence[ClientData]) -> None:
+        """Put into each client's cache exactly what `LocalPoints.make` would give."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _FewPoints(Question):
+    """Questions about at most so many points of a client.
+
+    Args:
+        points: what the points are.
+        most: most points of a client.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    points: LocalPoints
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.most <= 1 << 16:
+            raise ArgumentError(f"most must lie in [1, 2**16], got most={self.most}.")
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GatheredPoints(_FewPoints):
+    """Ask for the client's own points, padded with zeros, and their weights.
+
+    Shows each client's local centroids, and how many rows each has, to whoever sees contributions.
+
+    Statistics: `point` (most, n_features), `weight` (most,). What has weight zero is padding; points
+    beyond `most` are left out.
+    """
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Points in the ranges, or zero; weights up to the heaviest of a client."""
+        low, high = self.ranges.low, self.ranges.high
+        point = Entry(
+            "point",
+            (self.most, low.size),
+            low=np.minimum(0.0, low) * SLACK,
+            high=np.maximum(0.0, high) * SLACK,
+            resolution=value_resolution(low, high),
+        )
+        weight = Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
+        return StatisticsSpec(point, weight)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        if isinstance(self.points, PreparedPoints):
+            self.points.prepare(clients)
+        return [self._padded(self.points.of(client)) for client in clients]
+
+    def _padded(self, held: WeightedPoints) -> Statistics:
+        n = min(self.most, len(held.points))
+        point, weight = np.zeros((self.most, self.ranges.n_features)), np.zeros(self.most)
+        point[:n], weight[:n] = held.points[:n], held.weights[:n]
+        return Statistics(point=point, weight=weight)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointCount(_FewPoints):
+    """Ask how many points the clients hold. Statistics: `points` (1,)."""
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most `most`."""
+        return StatisticsSpec(Entry("points", (1,), 0.0, self.most, RESOLUTION))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        held = [len(self.points.of(client).points) for client in clients]
+        return [Statistics(points=[min(self.most, n)]) for n in held]
+
+
+def gather_points(
+    points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...], purpose: str
+) -> Conversation[list[WeightedPoints]]:
+    """Gather the clients' points: one entry a contributing client, in the order of positions; one sum.
+
+    Raises:
+        ArgumentError: the sum does not show contributions.
+    """
+    question = GatheredPoints(ranges=ranges, points=points, most=most)
+    total = yield Ask(question, cohort, upcoming, purpose)
+    if total.contributions is None:
+        raise ArgumentError(
+            'merge="gathered" needs every client\'s own centroids, and this sum does not show them; '
+            'use merge="summed", or protocol="plain".'
+        )
+    return [_unpadded(own) for _, own in sorted(total.contributions.items())]
+
+
+def _unpadded(own: Statistics) -> WeightedPoints:
+    real = own["weight"] > 0.0
+    return WeightedPoints(own["point"][real], own["weight"][real])
+
+
+def union(held: Sequence[WeightedPoints]) -> WeightedPoints:
+    """Return all clients' points together, in an order that does not depend on the clients' order."""
+    points = np.concatenate([own.points for own in held])
+    weights = np.concatenate([own.weights for own in held])
+    order = np.lexsort((weights, *points.T))
+    return WeightedPoints(points[order], weights[order])
+
+
+def count_points(
+    points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...]
+) -> Conversation[int]:
+    """Ask how many points the clients hold, so that too few are an error; one sum."""
+    question = PointCount(ranges=ranges, points=points, most=most)
+    total = yield Ask(question, cohort, upcoming, purpose="start")
+    return round(float(total.statistics["points"][0]))
+
+
+def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
+    """Check that there are as many local centroids as clusters.
+
+    Args:
+        found: local centroids of all clients.
+        n_clusters: clusters that are wanted.
+        n_rows: rows of all clients.
+        remedy: what to do where there are too few, besides taking fewer clusters.
+
+    Raises:
+        DataError: there are fewer.
+    """
+    if found < n_clusters:
+        raise DataError(
+            f"{found} local centroids of enough rows, of all clients with n_samples={n_rows} together, are "
+            f"fewer than n_clusters={n_clusters}; take fewer n_clusters, {remedy}."
+        )
+
+
+def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[Sending]:
+    """Ask what a conversation asks, but of another cohort."""
+    try:
+        ask = next(conversation)
+        while True:
+            ask = conversation.send((yield replace(ask, cohort=cohort)))
+    except StopIteration as finished:
+        result: Sending = finished.value
+        return result

@@ -1,0 +1,96 @@
+"""The knowledge gap: how far found centers are from true ones. Centers only, no client is asked.
+
+Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 3.1: the sum over
+centers of the distance to the true center, each feature scaled by its variance. The printed formula
+pairs centers by index and leaves the variance open. The published Tables 6 and 7 come out with
+`variances="centers", pairing="nearest"` (central fuzzy c-means on the 100 G2 sets: smallest .0286 as
+printed, median .88 for .89, largest 77.62 for 77.65): the variance of found and true centers together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from privfed.core.domain import FloatArray, frozen_array
+from privfed.errors import ArgumentError
+
+
+def knowledge_gap(
+    found: Any,
+    true: Any,
+    variances: Any = "centers",
+    *,
+    pairing: Literal["one-to-one", "nearest", "order"] = "one-to-one",
+) -> float:
+    """Return the sum of distances of found centers to true ones; zero where all are found.
+
+    Args:
+        found: (n_found, n_features).
+        true: (n_true, n_features).
+        variances: of each feature, (n_features,), as `FederatedScaler().fit(clients).var_` gives them;
+            "centers" for those of both sets of centers together; None for Euclidean distances.
+        pairing: "one-to-one" (the pairing of the smallest sum; as many found as true), "nearest"
+            (each found center with its nearest true one, as in the authors' code; several may share
+            one) or "order" (the k-th with the k-th).
+
+    Raises:
+        ArgumentError: centers or variances do not fit together.
+    """
+    ours, theirs = _centers("found", found), _centers("true", true)
+    if ours.shape[1] != theirs.shape[1]:
+        raise ArgumentError(f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}: not alike.")
+    if pairing not in ("one-to-one", "nearest", "order"):
+        raise ArgumentError(f'pairing must be "one-to-one", "nearest" or "order", got {pairing!r}.')
+    if pairing != "nearest" and len(ours) != len(theirs):
+        raise ArgumentError(
+            f"{len(ours)} found and {len(theirs)} true centers do not pair off; take pairing='nearest'."
+        )
+    scale = _variances(variances, ours, theirs)
+    difference = ours[:, None] - theirs[None]
+    # A feature without variance in which centers agree has no distance.
+    squares = np.divide(
+        np.square(difference), scale, out=np.where(difference == 0, 0.0, np.inf), where=scale > 0
+    )
+    distances = np.sqrt(squares.sum(axis=2))
+    if not np.isfinite(distances).all():
+        raise ArgumentError("variances must be positive in each feature in which centers differ.")
+    return _paired(distances, pairing)
+
+
+def _paired(distances: FloatArray, pairing: str) -> float:
+    if pairing == "nearest":
+        return float(distances.min(axis=1).sum())
+    if pairing == "order":
+        return float(np.trace(distances))
+    return float(distances[linear_sum_assignment(distances)].sum())
+
+
+def _centers(name: str, centers: Any) -> FloatArray:
+    try:
+        checked = frozen_array(centers)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be an array of numbers, (n_centers, n_features).") from None
+    if checked.ndim != 2 or 0 in checked.shape or not np.isfinite(checked).all():
+        raise ArgumentError(f"{name} must be finite centers (n_centers, n_features), got {checked.shape}.")
+    return checked
+
+
+def _variances(variances: Any, found: FloatArray, true: FloatArray) -> FloatArray:
+    if variances is None:
+        return np.ones(true.shape[1])
+    if isinstance(variances, str):
+        if variances != "centers":
+            raise ArgumentError(f'variances must be an array, "centers" or None, got {variances!r}.')
+        return np.asarray(np.var(np.concatenate([found, true]), axis=0, ddof=1))
+    try:
+        checked = frozen_array(variances)
+    except (TypeError, ValueError):
+        raise ArgumentError("variances must be numbers, one for each feature.") from None
+    if checked.shape != true.shape[1:] or not np.isfinite(checked).all() or (checked < 0).any():
+        raise ArgumentError(
+            f"variances must be {true.shape[1]} numbers of at least 0, got shape {checked.shape}."
+        )
+    return checked

@@ -1,0 +1,300 @@
+"""A server that tells each client what a test likes, and keeps everything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privfed.core.messages import Refusal, decode, encode
+from privfed.core.question import question_from_bytes
+from privfed.protocols.fixed_point import grid_of
+from privfed.protocols.masking import client as code
+from privfed.protocols.masking.bindings import part, receipt_data
+from privfed.protocols.masking.channel import Channel
+from privfed.protocols.masking.keys import (
+    RECEIPT_BYTES,
+    SERVER,
+    agree,
+    bound,
+    extract,
+    mac,
+    new_secret,
+    public_key,
+)
+from privfed.protocols.masking.messages import (
+    Advertisement,
+    AdvertiseRequest,
+    CollectRequest,
+    Envelope,
+    Listed,
+    Preparation,
+    Prepared,
+    PrepareRequest,
+    RosterRequest,
+    Slot,
+    Unmasking,
+    UnmaskRequest,
+    Upload,
+)
+from privfed.protocols.masking.rules import bitmap
+from privfed.protocols.masking.state import BOX_BYTES, Pair, Secrets
+from tests.protocols.hostile.model import Story
+from tests.protocols.hostile.world import Words, World, numbers_question
+
+
+@dataclass(eq=False)
+class Fit:
+    """One set-up, as the server sees it."""
+
+    fit: bytes
+    key: bytes
+    listed: tuple[Listed, ...]
+    session: bytes
+    channels: dict[int, Channel]
+    roster: RosterRequest
+    preparations: dict[tuple[int, int, int], Preparation] = field(default_factory=dict)
+    requests: list[tuple[int, bytes]] = field(default_factory=list)
+    pairs: dict[tuple[int, int], Pair] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Collected:
+    """One upload: what the client was told, and what it sent."""
+
+    fit: Fit
+    client: int
+    number: int
+    cohort: int
+    question: bytes
+    header: bytes
+    neighbours: tuple[int, ...]
+    used: dict[int, Preparation]
+    own: Preparation
+    words: Words
+    receipts: dict[int, bytes]
+    truth: Words
+
+
+@dataclass(eq=False)
+class Answered:
+    """One unmasking: the story that the client was told, and what it gave."""
+
+    told: Collected
+    dead: frozenset[int]
+    reply: Unmasking
+
+
+class HostileServer:
+    """Tells each client what a test likes, and keeps everything.
+
+    A method returns "" where the client answered, else the code of its refusal.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.agreement = world, world.agreement
+        self.collected: list[Collected] = []
+        self.answered: list[Answered] = []
+        self.fits: list[Fit] = []
+        self.refusals: list[str] = []
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Positions of all clients."""
+        return tuple(range(len(self.agreement.configuration.clients)))
+
+    # Set-up.
+
+    def advertise(self, client: int, fit: bytes) -> Listed:
+        """Have a client begin a fit."""
+        reply = self.world.ask(client, encode(AdvertiseRequest(fit, self.agreement.digest)))
+        advertisement = decode(reply, Advertisement, sender="client", stage="advertise")
+        return Listed(client, advertisement.key, advertisement.signature)
+
+    def fit_of(self, fit: bytes, listed: Iterable[Listed]) -> Fit:
+        """Return a set-up over a list of the server's choice."""
+        chosen, key = tuple(listed), new_secret()
+        session = code.session_of(self.agreement, fit, chosen)
+        channels = {
+            one.client: Channel(
+                extract(agree(key, one.key), bound("channel", session, one.client)), session, one.client
+            )
+            for one in chosen
+        }
+        signed = bound("advertise", SERVER, fit, self.agreement.digest, public_key(key))
+        roster = RosterRequest(chosen, public_key(key), self.world.server_identity.sign(signed), ())
+        made = Fit(fit, key, chosen, session, channels, roster)
+        self.fits.append(made)
+        return made
+
+    def join(self, fit: Fit, client: int, slots: Iterable[tuple[int, int]] = ()) -> str:
+        """Send a client the list, and have it prepare (number, cohort) slots."""
+        upcoming = tuple(Slot(number, cohort) for number, cohort in slots)
+        request = RosterRequest(fit.listed, fit.roster.key, fit.roster.signature, upcoming)
+        return self._send(fit, client, encode(request), 0, "prepare")
+
+    def open(self, slots: Iterable[tuple[int, int]] = ()) -> Fit:
+        """Set up as an honest server would."""
+        fit, slots = new_secret(), tuple(slots)
+        made = self.fit_of(fit, [self.advertise(i, fit) for i in self.everyone])
+        for i in self.everyone:
+            mine = [slot for slot in slots if i in self.agreement.configuration.cohort(slot[1])]
+            assert self.join(made, i, mine) == ""
+        return made
+
+    # Requests within a fit.
+
+    def _send(self, fit: Fit, client: int, request: bytes, number: int, stage: str) -> str:
+        fit.requests.append((client, request))
+        data = self.world.ask(client, request)
+        reply = decode(data, Envelope | Refusal, sender="client", stage=stage)
+        if isinstance(reply, Envelope):
+            reply = fit.channels[client].open_up(reply, Prepared | Upload | Unmasking | Refusal, "client")
+        self.last = reply
+        if isinstance(reply, Refusal):
+            self.refusals.append(reply.code)
+            return reply.code
+        for one in reply.preparations:
+            fit.preparations[one.number, one.cohort, client] = one
+        return ""
+
+    def send(self, fit: Fit, client: int, number: int, stage: str, message: Any) -> str:
+        """Send any message."""
+        return self._send(fit, client, fit.channels[client].down(number, stage, message), number, stage)
+
+    def prepare(self, fit: Fit, number: int, cohort: int = 0, clients: Iterable[int] | None = None) -> None:
+        """Have a cohort prepare for a number."""
+        members = self.agreement.configuration.cohort(cohort)
+        for i in members if clients is None else clients:
+            self.send(fit, i, 0, "prepare", PrepareRequest((Slot(number, cohort),)))
+
+    def collect(
+        self,
+        fit: Fit,
+        client: int,
+        number: int,
+        *,
+        question: bytes | int = 0,
+        prepared: Collection[int] | None = None,
+        cohort: int = 0,
+        index: int = 0,
+        swap: Mapping[int, Preparation] | None = None,
+    ) -> str:
+        """Ask a client to mask: any question, any list P, any keys."""
+        members = self.agreement.configuration.cohort(cohort)
+        data = numbers_question(question) if isinstance(question, int) else question
+        given = {j: fit.preparations.get((number, cohort, j)) for j in members} | dict(swap or {})
+        chosen = frozenset(members if prepared is None else prepared)
+        neighbours = tuple(j for j in members if j in chosen and j != client)
+        used = {j: given[j] for j in neighbours if given[j] is not None}
+        if len(used) != len(neighbours):
+            return "not prepared"
+        flags = bitmap(members, chosen)
+        request = CollectRequest(
+            cohort,
+            index,
+            data,
+            flags,
+            b"".join(used[j].mask_key for j in neighbours),
+            b"".join(used[j].seed_hash for j in neighbours),
+            b"".join(box_of(members, used[j], j, client) for j in neighbours),
+            (),
+        )
+        refused = self.send(fit, client, number, "collect", request)
+        if refused:
+            return refused
+        upload = self.last
+        cohort_hash = code.cohort_digest(cohort, members)
+        header = code.sum_header(fit.session, number, index, data, cohort_hash, flags)
+        words = np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
+        receipts = {j: part(upload.receipts, place, RECEIPT_BYTES) for place, j in enumerate(neighbours)}
+        own, truth = fit.preparations[number, cohort, client], self._truth(client, data, index, len(members))
+        self.collected.append(
+            Collected(
+                fit, client, number, cohort, data, header, neighbours, used, own, words, receipts, truth
+            )
+        )
+        return ""
+
+    def _truth(self, client: int, question: bytes, index: int, n: int) -> Words:
+        decoded = question_from_bytes(question)
+        statistics, moved = self.world.answerers[client](decoded, index)
+        vector, clipped = decoded.spec.clip(decoded.spec.flatten(statistics))
+        return grid_of(question, n).encode(vector, moved + clipped)
+
+    def upload_of(self, fit: Fit, client: int, number: int) -> Collected | None:
+        """Return a client's last upload for a number."""
+        found = [c for c in self.collected if c.fit is fit and (c.client, c.number) == (client, number)]
+        return found[-1] if found else None
+
+    def receipt(self, told: Collected, sender: int) -> bytes:
+        """Return the receipt that a client made for another; a corrupted one makes any."""
+        if sender in self.world.corrupted:
+            key = self.pair_key(told.fit, sender, told.client).receipt
+            return mac(key, receipt_data(told.number, sender, told.client, told.header))
+        theirs = self.upload_of(told.fit, sender, told.number)
+        return bytes(RECEIPT_BYTES) if theirs is None else theirs.receipts.get(told.client, bytes(16))
+
+    def pair_key(self, fit: Fit, corrupted: int, other: int) -> Pair:
+        """Return what a corrupted client shares with another under a list, also one it never joined."""
+        if (corrupted, other) not in fit.pairs:
+            listed = {one.client: one for one in fit.listed}
+            keys = [state.key for state in self.world.spied[corrupted] if state.key]
+            own = next(key for key in keys if public_key(key) == listed[corrupted].key)
+            side = self.world.sides[corrupted]
+            fit.pairs[corrupted, other] = side._pair(own, listed[other], fit.session)
+        return fit.pairs[corrupted, other]
+
+    def unmask(
+        self,
+        fit: Fit,
+        client: int,
+        number: int,
+        dead: Collection[int] = (),
+        withheld: Collection[int] = (),
+        *,
+        receipts_of_dead: bool = False,
+    ) -> str:
+        """Tell a client who is dead, and pass on the receipts of the others but those withheld."""
+        told = self.upload_of(fit, client, number)
+        if told is None:
+            return "never asked"
+        named = [j for j in told.neighbours if receipts_of_dead or j not in dead]
+        receipts = [bytes(RECEIPT_BYTES) if j in withheld else self.receipt(told, j) for j in named]
+        request = UnmaskRequest(bitmap(told.neighbours, frozenset(dead)), b"".join(receipts), ())
+        refused = self.send(fit, client, number, "unmask", request)
+        if not refused:
+            self.answered.append(Answered(told, frozenset(dead), self.last))
+        return refused
+
+    def collect_all(self, fit: Fit, number: int, clients: Iterable[int], **told: Any) -> list[str]:
+        """Ask clients to mask, all alike; return the codes of their refusals."""
+        return [code for i in clients if (code := self.collect(fit, i, number, **told))]
+
+    def unmask_all(
+        self, fit: Fit, number: int, stories: Mapping[int, Collection[int]], **told: Any
+    ) -> list[str]:
+        """Tell each client whom the test calls dead; return the codes of their refusals."""
+        return [code for i, dead in stories.items() if (code := self.unmask(fit, i, number, dead, **told))]
+
+    def tell(self, fit: Fit, number: int, story: Story) -> tuple[set[int], set[int]]:
+        """Tell the clients a story of the model; return who uploaded, and who answered."""
+        asked = {
+            i: self.collect(fit, i, number, question=one.question, prepared=one.prepared)
+            for i, one in story.asked.items()
+        }
+        told = {i: self.unmask(fit, i, number, one.dead, one.withheld) for i, one in story.told.items()}
+        return {i for i in asked if not asked[i]}, {i for i in told if not told[i]}
+
+    def secrets_of(self, corrupted: int) -> list[Secrets]:
+        """Return all secrets for sums to come that a corrupted client ever held."""
+        states = [state.keys for state in self.world.spied[corrupted] if state.keys is not None]
+        return [one for keys in states for one in keys.secrets.values()]
+
+
+def box_of(members: tuple[int, ...], preparation: Preparation, sender: int, holder: int) -> bytes:
+    """Return the box that a sender made for a holder."""
+    others = [j for j in members if j != sender]
+    return part(preparation.boxes, others.index(holder), BOX_BYTES)

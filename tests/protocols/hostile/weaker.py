@@ -1,0 +1,199 @@
+"""Weaker forms of the protocol: each takes one guard out of the real client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from privfed.protocols.masking import checks
+from privfed.protocols.masking import client as code
+from privfed.protocols.masking.client import MaskedClient
+from privfed.protocols.masking.keys import bound, expand, new_secret
+from privfed.protocols.masking.messages import (
+    AdvertiseRequest,
+    CollectRequest,
+    Preparation,
+    RosterRequest,
+    Slot,
+    UnmaskRequest,
+)
+from privfed.protocols.masking.rules import Agreement, box_binding, sum_header
+from privfed.protocols.masking.state import Fit, Pending, Secrets, State
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+_LOCK = bound("lock")
+
+
+def without_lock(patch: pytest.MonkeyPatch) -> None:
+    """Lock answers under a key that the server knows, not under the client's answer key."""
+    zero = bytes(32)
+    patch.setattr(code, "expand", lambda key, info: expand(zero if info.startswith(_LOCK) else key, info))
+
+
+def without_receipts(patch: pytest.MonkeyPatch) -> None:
+    """Give shares of all who are called alive, whatever they masked under."""
+    patch.setattr(checks, "check_receipts", lambda keys, pending, me, living, receipts: living)
+
+
+def without_direction(patch: pytest.MonkeyPatch) -> None:
+    """Make receipts that do not say who made them for whom."""
+    real = code.receipt_data
+    for module in (code, checks):
+        patch.setattr(
+            module,
+            "receipt_data",
+            lambda number, sender, receiver, header: real(number, *sorted((sender, receiver)), header),
+        )
+
+
+def without_counts(patch: pytest.MonkeyPatch) -> None:
+    """Answer however few are prepared, alive, or have receipts; shares keep their threshold."""
+    patch.setattr(Agreement, "threshold", lambda self, client, label: 0)
+
+
+def without_question(patch: pytest.MonkeyPatch) -> None:
+    """Do not bind masks and receipts to the question."""
+    patch.setattr(
+        code,
+        "sum_header",
+        lambda session, number, index, question, cohort, prepared: sum_header(
+            session, number, index, b"", cohort, prepared
+        ),
+    )
+
+
+def without_key_binding(patch: pytest.MonkeyPatch) -> None:
+    """Do not bind a box to the mask key that came with it."""
+    patch.setattr(code, "box_binding", lambda *bound_to: box_binding(*bound_to[:-2], b"", bound_to[-1]))
+
+
+def without_signatures(patch: pytest.MonkeyPatch) -> None:
+    """Believe any list of clients."""
+    patch.setattr(checks, "_signed", lambda public, signature, message: None)
+
+
+def without_own_mask(patch: pytest.MonkeyPatch) -> None:
+    """Mask with pair masks only, as before Bonawitz et al."""
+    real = code.self_mask_key
+    patch.setattr(code, "self_mask_key", lambda seed, *bound_to: real(bytes(32), *bound_to))
+
+
+def without_number(patch: pytest.MonkeyPatch) -> None:
+    """Do not bind boxes to the number of their sum."""
+    real = code.box_key
+    patch.setattr(code, "box_key", lambda pair, session, number, *rest: real(pair, session, 0, *rest))
+    patch.setattr(code, "box_binding", lambda session, number, *rest: box_binding(session, 0, *rest))
+
+
+def without_session(patch: pytest.MonkeyPatch) -> None:
+    """Give every set-up the same session."""
+    patch.setattr(code, "session_of", lambda agreement, fit, clients: agreement.digest)
+
+
+def without_slots(patch: pytest.MonkeyPatch) -> None:
+    """Prepare for any cohort that the server names."""
+    patch.setattr(checks, "check_slot", lambda *told: None)
+
+
+def without_labels(patch: pytest.MonkeyPatch) -> None:
+    """Draw a cohort for any label."""
+    patch.setattr(checks, "check_label", lambda *told: None)
+
+
+def with_overlap(patch: pytest.MonkeyPatch) -> None:
+    """Let a server call a client both alive and dead: who is called dead stays among the living."""
+    real = checks.check_stories
+
+    def overlap(agreement: Agreement, me: int, pending: Pending, message: UnmaskRequest) -> Any:
+        return pending.prepared, real(agreement, me, pending, message)[1]
+
+    patch.setattr(checks, "check_stories", overlap)
+
+
+def with_numbers_again(patch: pytest.MonkeyPatch) -> None:
+    """Answer a number as often as it is asked."""
+    kept: dict[tuple[bytes, int], Secrets] = {}
+
+    def again(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
+        if number in keys.secrets:
+            kept[keys.channel, number] = keys.secrets[number]
+        return kept[keys.channel, number]
+
+    patch.setattr(checks, "check_number", again)
+
+
+def without_max_sums(patch: pytest.MonkeyPatch) -> None:
+    """Answer without end."""
+    real = checks.check_number
+    patch.setattr(
+        checks, "check_number", lambda keys, number, message, _: real(keys, number, message, 1 << 30)
+    )
+
+
+def with_threshold(t: int) -> Patch:
+    """Return a patch after which clients share with a threshold that the server chose."""
+
+    def patch_threshold(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(code, "threshold", lambda neighbours, terms: t)
+        patch.setattr(Agreement, "threshold", lambda self, client, label: t)
+
+    return patch_threshold
+
+
+class KeepsKeys(MaskedClient):
+    """Advertises the same key for every fit."""
+
+    _kept = b""
+
+    def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
+        self._kept = self._kept or new_secret()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(code, "new_secret", lambda: self._kept)
+            return super()._advertise(state, message)
+
+
+class ForgetsAnswers(MaskedClient):
+    """Starts the count of its answers anew with each set-up."""
+
+    def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+        return super()._join(msgspec.structs.replace(state, answered=0), message)
+
+
+class ReusesSecrets(MaskedClient):
+    """Makes its secrets once, not once a number."""
+
+    _first: Secrets | None = None
+
+    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
+        if self._first is not None:
+            return share_again(self, self._first, keys, slot)
+        self._first = super()._new_secrets(keys, slot)
+        return self._first
+
+
+class PreparesTwice(MaskedClient):
+    """Shares the same secrets again where it is asked to prepare a number for a second cohort."""
+
+    def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
+        sent: list[Preparation] = []
+        for slot in upcoming:
+            checks.check_slot(keys, slot)
+            known = keys.secrets.get(slot.number)
+            if known is not None and known.sent.cohort != slot.cohort:
+                sent.append(share_again(self, known, keys, slot).sent)
+                continue
+            keys, prepared = super()._prepare(keys, (slot,))
+            sent += prepared
+        return keys, tuple(sent)
+
+
+def share_again(client: MaskedClient, first: Secrets, keys: Fit, slot: Slot) -> Secrets:
+    """Share secrets that were shared before."""
+    again = iter((first.mask, first.seed, first.answer))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code, "new_secret", lambda: next(again))
+        return MaskedClient._new_secrets(client, keys, slot)

@@ -1,0 +1,500 @@
+"""The contract of secure sums: one class, run over every one of them.
+
+A sum opens to exactly the sum, on its own grid, of those who contributed, whoever is lost and
+whenever; with too few left it is an error that names them, and nothing is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privfed.core.conversation import Total
+from privfed.core.secure_sum import SecureSum
+from privfed.core.statistics import Statistics
+from privfed.core.transcript import Exchanged, Summed
+from privfed.engines.faults import Fault
+from privfed.errors import NotEnoughClientsError
+from privfed.protocols import Masked, Plain
+from privfed.protocols.masking.rules import needed_to_open
+from tests.protocols.federations import Sums, names, vectors, wide_vectors
+
+QUESTION = vectors()
+KINDS = ("drop", "lost-reply")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A secure sum under test.
+
+    Args:
+        make: returns the configured protocol.
+        stages: the stages in which a client can be lost, in order.
+        stages_of_fit: those of them that happen once, before the first sum.
+        exchanges: of a sum that is under way.
+        smallest: fewest clients.
+    """
+
+    make: Callable[[], SecureSum]
+    stages: tuple[str, ...]
+    stages_of_fit: tuple[str, ...]
+    exchanges: int
+    smallest: int
+
+    @property
+    def stages_of_sum(self) -> tuple[str, ...]:
+        """The stages of every sum."""
+        return self.stages[len(self.stages_of_fit) :]
+
+    def needed(self, run: Sums, n: int) -> int:
+        """Return how many clients of a cohort must be left."""
+        terms = run.configuration.terms
+        return max(1, terms.threshold) if self.exchanges == 1 else needed_to_open(n, terms)
+
+
+def masked(**options: Any) -> Case:
+    stages = ("advertise", "prepare", "collect", "unmask")
+    return Case(lambda: Masked(**options), stages, stages[:2], 2, 3)
+
+
+CASES = {
+    "plain": Case(Plain, ("collect",), (), 1, 1),
+    "plain-threshold": Case(lambda: Plain(threshold=2), ("collect",), (), 1, 2),
+    "masked": masked(),
+    "masked-threshold": masked(threshold=3),
+    "masked-colluders": masked(colluders=0, honest=2),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def case(request: pytest.FixtureRequest) -> Case:
+    """Return a secure sum; a test that takes it holds for all of them."""
+    result: Case = request.param
+    return result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What must come of a sum in which clients were lost."""
+
+    contributors: tuple[int, ...] = ()
+    dropped: Mapping[int, str] | None = None
+    failed: str | None = None
+    missing: tuple[str, ...] = ()
+    left: int = 0
+
+
+def expected(
+    case: Case, run: Sums, members: tuple[int, ...], lost: Mapping[int, str], *, gone: frozenset[int]
+) -> Outcome:
+    """Say what must come of a sum, from the stage in which each client is lost, stage by stage.
+
+    `gone` are those who missed the first stage of the set-up and are out of the fit.
+    """
+    dropped = {i: case.stages[0] for i in members if i in gone}
+    for stage in case.stages:
+        everyone = tuple(range(run.n)) if stage == "advertise" else members
+        dropped |= {i: stage for i in members if lost.get(i) == stage and i not in dropped}
+        absent = [i for i in everyone if i in dropped or (stage == "advertise" and lost.get(i) == stage)]
+        if len(everyone) - len(absent) < case.needed(run, len(everyone)):
+            missing = tuple(names(run.n)[i] for i in absent)
+            return Outcome(failed=stage, missing=missing, left=len(everyone) - len(absent))
+    after = ("unmask",)
+    contributors = tuple(i for i in members if dropped.get(i, "unmask") in after)
+    return Outcome(contributors, dropped)
+
+
+def check(
+    case: Case,
+    run: Sums,
+    faults: Mapping[int, tuple[str, str]],
+    *,
+    gone: frozenset[int] = frozenset(),
+    cohort: int = 0,
+    upcoming: tuple[int, ...] = (0,),
+) -> Outcome:
+    """Ask one sum with one fault a client, and assert that what must come of it came."""
+    members = run.configuration.cohort(cohort)
+    lost = {i: stage for i, (stage, _) in faults.items()}
+    outcome = expected(case, run, members, lost, gone=gone)
+    struck = [Fault(i, stage, kind) for i, (stage, kind) in faults.items()]  # type: ignore[arg-type]
+    opened = len(run.transcript.of(Summed))
+    if outcome.failed is None:
+        total = run.ask(QUESTION, cohort, upcoming, *struck)
+        run.assert_exact(total, QUESTION, cohort)
+        assert (total.contributors, total.dropped) == (outcome.contributors, outcome.dropped)
+        assert not total.rejected
+    else:
+        with pytest.raises(NotEnoughClientsError) as error:
+            run.ask(QUESTION, cohort, upcoming, *struck)
+        assert (error.value.stage, error.value.missing) == (outcome.failed, outcome.missing)
+        assert (error.value.left, error.value.needed) == (
+            outcome.left,
+            case.needed(run, run.n if outcome.failed == "advertise" else len(members)),
+        )
+        assert all(name in str(error.value) for name in outcome.missing)
+    assert len(run.transcript.of(Summed)) == opened + (outcome.failed is None)
+    return outcome
+
+
+def patterns(case: Case, n: int, every: bool) -> Iterator[dict[int, tuple[str, str]]]:
+    """Yield in which stage each of n clients is lost, if at all, and how.
+
+    All of them; or all up to the order of the clients, with that order and the kinds drawn.
+    """
+    stages: list[str | None] = [None, *case.stages]
+    if every:
+        options = [None, *itertools.product(case.stages, KINDS)]
+        for chosen in itertools.product(options, repeat=n):
+            yield {i: one for i, one in enumerate(chosen) if one is not None}
+        return
+    rng = random.Random(n)
+    for lost in itertools.combinations_with_replacement(stages, n):
+        order = rng.sample(range(n), n)
+        yield {i: (stage, rng.choice(KINDS)) for i, stage in zip(order, lost, strict=True) if stage}
+
+
+def check_pattern(case: Case, n: int, faults: Mapping[int, tuple[str, str]]) -> None:
+    """Lose clients in a first sum, and nobody in a second: all are back that can be."""
+    run = Sums(case.make(), n)
+    first = check(case, run, faults)
+    in_first = run.exchanges
+    setup = len(case.stages_of_fit)
+    if first.failed is None:
+        assert in_first == setup + case.exchanges
+    else:
+        assert in_first == case.stages.index(first.failed) + 1
+    # A fit whose set-up failed begins anew; else those who missed its first stage are out.
+    gone = frozenset(i for i, (stage, _) in faults.items() if stage == "advertise")
+    anew = first.failed == "advertise"
+    second = check(case, run, {}, gone=frozenset() if anew else gone)
+    assert second.failed is None
+    assert second.contributors == tuple(i for i in range(n) if anew or i not in gone)
+    extra = setup if anew else min(1, setup) if first.failed else 0
+    assert run.exchanges - in_first == case.exchanges + extra
+
+
+# --- who is lost, and when ---
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_every_pattern_of_losses(case: Case, n: int) -> None:
+    for faults in patterns(case, n, every=False):
+        check_pattern(case, n, faults)
+
+
+def test_every_pattern_of_losses_among_six() -> None:
+    for faults in patterns(CASES["masked"], 6, every=False):
+        check_pattern(CASES["masked"], 6, faults)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("name", "n"), [(name, n) for name in ("plain", "masked") for n in (3, 4)])
+def test_every_pattern_of_losses_in_every_order_and_of_every_kind(name: str, n: int) -> None:
+    for faults in patterns(CASES[name], n, every=True):
+        check_pattern(CASES[name], n, faults)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("n", [5, 6])
+def test_every_pattern_of_losses_in_every_order(n: int) -> None:
+    case, rng = CASES["masked"], random.Random(n)
+    for lost in itertools.product([None, *case.stages], repeat=n):
+        check_pattern(case, n, {i: (stage, rng.choice(KINDS)) for i, stage in enumerate(lost) if stage})
+
+
+@given(st.integers(7, 14), st.data())
+@settings(max_examples=25)
+def test_patterns_of_losses_among_more_clients(n: int, data: st.DataObject) -> None:
+    case = CASES[data.draw(st.sampled_from(list(CASES)))]
+    one = st.sampled_from([None] * 6 + list(itertools.product(case.stages, KINDS)))
+    chosen = data.draw(st.lists(one, min_size=n, max_size=n))
+    check_pattern(case, n, {i: fault for i, fault in enumerate(chosen) if fault is not None})
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_the_last_client_that_may_be_lost_is_the_last(case: Case, n: int) -> None:
+    for stage in case.stages:
+        run = Sums(case.make(), n)
+        spare = n - case.needed(run, n)
+        assert check(case, run, {i: (stage, "drop") for i in range(spare)}).failed is None
+        run = Sums(case.make(), n)
+        assert check(case, run, {i: (stage, "drop") for i in range(spare + 1)}).failed == stage
+
+
+# --- many sums ---
+
+
+def test_a_client_that_is_lost_in_every_other_sum_is_in_the_others(case: Case) -> None:
+    run = Sums(case.make(), 6)
+    spare = 6 - case.needed(run, 6)
+    before = len(case.stages_of_fit)
+    for number in range(12):
+        stage = case.stages_of_sum[number // 2 % len(case.stages_of_sum)]
+        faults = {(number + i) % 6: (stage, KINDS[i % 2]) for i in range(spare)} if number % 2 else {}
+        check(case, run, faults)
+        assert run.exchanges == before + case.exchanges * (number + 1)
+
+
+ROUNDS = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (0, 2, 4, 6, 8), (1, 3, 5, 7, 8, 9), (0, 1, 8, 9, 5))
+
+
+@pytest.mark.parametrize("losses", [False, True])
+def test_another_cohort_every_round_costs_no_more_when_it_is_named_ahead(case: Case, losses: bool) -> None:
+    run = Sums(case.make(), 10, ROUNDS)
+    rng = random.Random(1)
+    for label in range(1, 13):
+        members = run.configuration.cohort(label)
+        spare = len(members) - case.needed(run, len(members))
+        faults = {
+            i: (rng.choice(case.stages_of_sum), rng.choice(KINDS))
+            for i in rng.sample(members, rng.randint(0, spare) if losses else 0)
+        }
+        check(case, run, faults, cohort=label, upcoming=(label + 1,))
+        assert run.exchanges == len(case.stages_of_fit) + case.exchanges * label
+
+
+def test_a_cohort_that_was_not_named_costs_one_exchange_more_where_keys_are_made_ahead(case: Case) -> None:
+    run = Sums(case.make(), 10, ROUNDS)
+    wrong = min(1, len(case.stages_of_fit))
+    counts = []
+    for label, upcoming in [(1, (2,)), (3, (4,)), (4, (5,)), (1, (2, 3, 4)), (3, (3,)), (3, ()), (3, (0,))]:
+        before = run.exchanges
+        check(case, run, {}, cohort=label, upcoming=upcoming)
+        counts.append(run.exchanges - before)
+    extra = [len(case.stages_of_fit), wrong, 0, wrong, 0, 0, 0]
+    assert counts == [case.exchanges + more for more in extra]
+    before = run.exchanges
+    check(case, run, {}, cohort=0, upcoming=())
+    assert run.exchanges - before == case.exchanges
+
+
+def test_wrong_guesses_for_many_rounds_never_stop_the_sums(case: Case) -> None:
+    run = Sums(case.make(), 10, ROUNDS)
+    rng = random.Random(2)
+    for _ in range(30):
+        label = rng.randint(0, 5)
+        upcoming = tuple(rng.choices(range(6), k=rng.randint(0, 5)))
+        before = run.exchanges
+        check(case, run, {}, cohort=label, upcoming=upcoming)
+        assert run.exchanges - before <= case.exchanges + len(case.stages_of_fit)
+
+
+def test_a_small_cohort_may_be_followed_by_everyone(case: Case) -> None:
+    # What a few send carries key material for a sum of many.
+    run = Sums(case.make(), 90, ((0, 1, 2, 3),))
+    for number in range(2):
+        check(case, run, {}, cohort=1, upcoming=(0, 1))
+        assert run.exchanges == len(case.stages_of_fit) + case.exchanges * (number + 1)
+
+
+def test_a_cohort_that_missed_its_chances_to_prepare_is_asked_once_more(case: Case) -> None:
+    run = Sums(case.make(), 10, ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)))
+    away = [Fault(i, stage, "drop") for i in (5, 6, 7) for stage in case.stages_of_sum]  # type: ignore[arg-type]
+    run.assert_exact(run.ask(QUESTION, 1, (2,), *away), QUESTION, 1)
+    before = run.exchanges
+    assert check(case, run, {}, cohort=2, upcoming=(1,)).failed is None
+    assert run.exchanges - before == case.exchanges + min(1, len(case.stages_of_fit))
+
+
+def test_after_a_sum_that_failed_any_cohort_can_be_asked(case: Case) -> None:
+    for stage in case.stages_of_sum:
+        run = Sums(case.make(), 10, ROUNDS)
+        check(case, run, {}, cohort=1, upcoming=(2,))
+        members = run.configuration.cohort(2)
+        outcome = check(case, run, {i: (stage, "drop") for i in members}, cohort=2, upcoming=(3,))
+        assert outcome.failed == stage
+        # Those of cohorts 2 and 3 hold key material for a sum that will not come.
+        before = run.exchanges
+        assert check(case, run, {}, cohort=4, upcoming=(5,)).failed is None
+        assert run.exchanges - before == case.exchanges + min(1, len(case.stages_of_fit))
+        assert check(case, run, {}, cohort=5, upcoming=(1,)).failed is None
+
+
+def test_sums_of_different_questions_in_one_session(case: Case) -> None:
+    run = Sums(case.make(), 5)
+    for question in [vectors(2), wide_vectors(7), vectors(40, 0, 1e6, 1e-3), vectors(3, round=9), vectors(2)]:
+        total = run.ask(question)
+        run.assert_exact(total, question)
+        assert total.contributors == (0, 1, 2, 3, 4)
+
+
+# --- replies that are not what they should be ---
+
+
+STRANGE = ("late", "twice", "garbage", "truncate")
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_strange_replies_never_give_a_wrong_sum_and_are_named(case: Case, kind: Any) -> None:
+    for stage in case.stages:
+        run = Sums(case.make(), 5)
+        run.ask(QUESTION, 0, (0,)) if stage in case.stages_of_sum else None
+        first = run.ask(QUESTION, 0, (0,), Fault(2, stage, kind))
+        run.assert_exact(first, QUESTION)
+        second = run.ask(QUESTION)
+        run.assert_exact(second, QUESTION)
+        # What comes late arrives in the next exchange, which may be the next sum's.
+        named = {**first.rejected, **second.rejected}
+        assert set(named) == {2} and all(named.values()), (stage, kind)
+        contributes = kind == "twice" or stage == "unmask"
+        assert first.contributors == ((0, 1, 2, 3, 4) if contributes else (0, 1, 3, 4))
+        assert first.dropped == ({} if kind == "twice" else {2: stage})
+        back = stage != "advertise" or kind == "twice"
+        assert second.contributors == ((0, 1, 2, 3, 4) if back else (0, 1, 3, 4))
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_any_strange_replies_in_any_sum(data: st.DataObject) -> None:
+    case = CASES[data.draw(st.sampled_from(list(CASES)))]
+    run = Sums(case.make(), 7)
+    stages, kinds = st.sampled_from(case.stages), st.sampled_from((*KINDS, *STRANGE))
+    some = st.lists(st.builds(Fault, st.integers(0, 6), stages, kinds), max_size=3)
+    for _ in range(4):
+        struck = data.draw(some)
+        try:
+            total = run.ask(QUESTION, 0, (0,), *struck)
+        except NotEnoughClientsError:
+            continue
+        run.assert_exact(total, QUESTION)
+        assert len(total.contributors) >= case.needed(run, 7)
+
+
+def test_what_nobody_asked_for_is_named_and_ignored(case: Case) -> None:
+    run = Sums(case.make(), 6, ((0, 1, 2, 3, 4),))
+    run.ask(QUESTION, 1, (1,))
+    _, replies = run.engine.log[-1]
+    run.engine.change_replies = lambda exchange, real: [(5, replies[0][1]), (77, b""), (-1, b"?"), *real]
+    total = run.ask(QUESTION, 1, (1,))
+    run.assert_exact(total, QUESTION, 1)
+    assert total.contributors == (0, 1, 2, 3, 4) and set(total.rejected) == {5, 77, -1}
+
+
+# --- grids and statistics ---
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_the_ends_of_huge_ranges(case: Case, sign: float) -> None:
+    question = wide_vectors(6)
+    run = Sums(case.make(), 5)
+    run.draw(question)
+    run.values = {i: sign * question.high for i in range(5)}
+    run.draw = lambda question: None  # type: ignore[method-assign]
+    total = run.ask(question)
+    run.assert_exact(total, question)
+    np.testing.assert_allclose(question.spec.flatten(total.statistics), 5 * sign * question.high, rtol=1e-15)
+
+
+@given(st.lists(st.floats(-(2.0**80), 2.0**80), min_size=3, max_size=6))
+@settings(max_examples=20)
+def test_numbers_of_every_size_in_huge_ranges(values: list[float]) -> None:
+    question = vectors(3, -(2.0**80), 2.0**80, 2.0**-20)
+    run = Sums(Masked(), len(values))
+    run.draw = lambda question: None  # type: ignore[method-assign]
+    run.values = {i: np.array([v, -v, v * 2.0**-70]) for i, v in enumerate(values)}
+    run.assert_exact(run.ask(question), question)
+
+
+def test_counts_of_clipped_rows_and_entries_come_out(case: Case) -> None:
+    run = Sums(case.make(), 5)
+    rng = np.random.default_rng(3)
+    run.draw = lambda question: None  # type: ignore[method-assign]
+    run.values = {i: rng.uniform(-15, 15, 3) for i in range(5)}
+    run.moved = {0: 3, 1: 0, 2: 1_000_000, 3: 1, 4: 0}
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.clipped > 1_000_004
+    total = run.ask(QUESTION, 0, (0,), Fault(2, "collect"))
+    run.assert_exact(total, QUESTION)
+    assert 4 < total.clipped < 1_000_000
+
+
+def test_totals_of_disjoint_cohorts_add_up_to_the_total_of_all(case: Case) -> None:
+    halves = ((0, 1, 2), (3, 4, 5))
+    run = Sums(case.make(), 6, halves)
+    if case.needed(run, 3) > 3:
+        pytest.skip("needs more than three")
+    run.ask(QUESTION)
+    run.draw = lambda question: None  # type: ignore[method-assign]
+    run.values = {i: np.rint(one) for i, one in run.values.items()}
+    whole, *parts = [run.ask(QUESTION, label) for label in (0, 1, 2)]
+    added: Statistics = parts[0].statistics + parts[1].statistics
+    for name in added:
+        np.testing.assert_array_equal(added[name], whole.statistics[name])
+
+
+def test_permuting_the_clients_changes_nothing(case: Case) -> None:
+    totals: list[Total] = []
+    rng = np.random.default_rng(4)
+    values = [rng.uniform(-10, 10, 3).round(3) for _ in range(5)]
+    for order in ([0, 1, 2, 3, 4], [3, 1, 4, 0, 2]):
+        run = Sums(case.make(), 5)
+        run.draw = lambda question: None  # type: ignore[method-assign]
+        run.values = {i: values[place] for i, place in enumerate(order)}
+        totals.append(run.ask(QUESTION))
+    for name in ("number", "rest"):
+        difference = totals[0].statistics[name] - totals[1].statistics[name]
+        assert np.abs(difference).max() <= (1e-14 if case.exchanges == 1 else 0)
+
+
+# --- what is recorded and counted ---
+
+
+def test_bytes_counted_are_the_bytes_sent(case: Case) -> None:
+    run = Sums(case.make(), 5, record="messages")
+    for faults in ([], [Fault(1, "collect")], [Fault(2, "collect", "twice")], [Fault(0, None, "garbage")]):
+        run.ask(QUESTION, 0, (0,), *faults)
+    down, up = dict.fromkeys(range(5), 0), dict.fromkeys(range(5), 0)
+    for exchange, replies in run.engine.log:
+        for client, data in exchange.requests.items():
+            down[client] += len(data)
+        for client, data in replies:
+            up[client] += len(data)
+    traffic = run.federation.traffic
+    assert (traffic.down, traffic.up, traffic.exchanges) == (down, up, len(run.engine.log))
+    records = run.transcript.of(Exchanged)
+    assert len(records) == len(run.engine.log)
+    for record, (exchange, replies) in zip(records, run.engine.log, strict=True):
+        assert (record.stage, record.number) == (exchange.stage, exchange.number)
+        assert [(one.client, one.data) for one in record.down] == list(exchange.requests.items())
+        assert [(one.client, one.data) for one in record.up] == replies
+        for one in (*record.down, *record.up):
+            assert one.data is not None
+            assert (one.size, one.sha256) == (len(one.data), hashlib.sha256(one.data).hexdigest())
+
+
+def test_message_lengths_do_not_depend_on_the_answers(case: Case) -> None:
+    sizes = []
+    for values in (np.zeros(3), np.full(3, 9.99), np.full(3, 1e9)):
+        run = Sums(case.make(), 4)
+        run.draw = lambda question: None  # type: ignore[method-assign]
+        run.values = dict.fromkeys(range(4), values)
+        run.moved = dict.fromkeys(range(4), 0)
+        run.ask(QUESTION), run.ask(QUESTION)
+        sizes.append([[len(data) for _, data in replies] for _, replies in run.engine.log])
+    # Plain answers carry how much was clipped as a number of its own length.
+    if case.exchanges > 1:
+        assert sizes[0] == sizes[1] == sizes[2]
+
+
+def test_what_a_sum_reveals_is_what_it_shows(case: Case) -> None:
+    run = Sums(case.make(), 4)
+    total = run.ask(QUESTION)
+    shown = run.transcript.of(Summed)[0].contributions
+    if run.protocol.reveals == "contributions":
+        assert total.contributions is not None and shown is not None and set(shown) == set(range(4))
+    else:
+        assert total.contributions is None and shown is None
+    assert run.protocol.opens_to == "server"

@@ -1,0 +1,45 @@
+"""The public names are there, sorted, and nothing else is promised."""
+
+import importlib
+import importlib.metadata
+
+import pytest
+
+import privfed
+
+PACKAGES = ["privfed", "privfed.data", "privfed.engines", "privfed.protocols"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_is_true_and_sorted(name: str) -> None:
+    package = importlib.import_module(name)
+    assert list(package.__all__) == sorted(package.__all__)
+    assert len(set(package.__all__)) == len(package.__all__)
+    for member in package.__all__:
+        assert hasattr(package, member), member
+
+
+def test_words_of_the_face_are_exported() -> None:
+    assert {
+        "Ball",
+        "Box",
+        "ClientPolicy",
+        "DWFKMeans",
+        "EWFKMeans",
+        "Simulation",
+        "WFKMeans",
+        "load",
+    } <= set(privfed.__all__)
+
+
+def test_everything_public_has_a_docstring() -> None:
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        assert package.__doc__
+        for member in package.__all__:
+            if not member.startswith("__"):
+                assert getattr(package, member).__doc__, member
+
+
+def test_version_is_the_packages() -> None:
+    assert privfed.__version__ == importlib.metadata.version("privfed")
