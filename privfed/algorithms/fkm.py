@@ -221,11 +221,14 @@ class FederatedKMeans:
         return round_number if self.sampled and round_number <= self.max_iter else EVERYONE
 
     def _start(self, located: Located, rng: np.random.Generator, restart: int) -> Conversation[FloatArray]:
+        if isinstance(self.init, str) and self.init == "k-means++":
+            return self._own_start(located, rng)
         then = (self._label(1),)
-        if not isinstance(self.init, str) or self.init != "k-means++":
-            return (
-                yield from start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=then)
-            )
+        return start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=then)
+
+    def _own_start(self, located: Located, rng: np.random.Generator) -> Conversation[FloatArray]:
+        """Merge the clients' own k-means++ means."""
+        then = (self._label(1),)
         points = SeededMeans(
             n_clusters=self.n_clusters,
             min_cluster_size=self.min_cluster_size,

@@ -7,11 +7,11 @@ It starts from k-means++ on cells of the local centers in the first round, and f
 later ones, as in the authors' code. `averaging="weighted"` is Pedrycz 2022 and Barcena et al. 2021: the
 mean of the local centers, weighted by sums of u^m; with one local step it is centralised fuzzy c-means.
 
-Cycles. With k-means averaging a run can end in a cycle (of two rounds, or three, seen on the paper's own
-example); the authors' code then goes on to its last round. A round is a function of the centers alone,
-so that centers that come back will keep doing so: the run stops, asks for the fuzzy objective of each
-state of the cycle and keeps the best. Their mean would be a state that no round gave, and where a
-center hops between two groups it would lie in neither.
+Cycles. With several local steps a run can end in a cycle, whichever the average (periods of 2 to 20
+rounds were seen on the paper's own example); the authors' code then goes on to its last round. A round
+is a function of the centers alone, so that centers that come back will keep doing so: the run stops,
+asks for the fuzzy objective of each state of the cycle and keeps the best. Their mean would be a state
+that no round gave, and where a center hops between two groups it would lie in neither.
 
 Reveals to whoever opens the totals. Weighted: each round's total weights and weighted sums of local
 centers. K-means: in the first round the number and sum of all clients' local centers in public cells,
@@ -46,7 +46,7 @@ from privfed.metrics.ranges import Located, locate
 SERVER_STEPS = 50
 """Most steps of the k-means over the clients' local centers in a round; it seldom takes ten."""
 
-LONGEST_CYCLE = 8
+LONGEST_CYCLE = 24
 """Cycles of at most so many rounds are noticed."""
 
 _RETURNED = 0.01

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, check_centers, sums_entry, value_resolution
-from privfed.algorithms.local_fuzzy import LocalFuzzy, Stack, blocks, check_local, local_fits
+from privfed.algorithms.local_fuzzy import LEAST_POWERS, LocalFuzzy, Stack, blocks, check_local, local_fits
 from privfed.algorithms.points import LocalPoints, WeightedPoints
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.memberships import check_fuzzifier
@@ -59,7 +59,7 @@ class FuzzyCentroids(LocalPoints):
         words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
         fit = local_fits([rows], self.centers, **words)[0]  # type: ignore[arg-type]
         # Means lie between the rows but for rounding.
-        points = np.clip(fit.centers[fit.powers > 0.0], rows.min(axis=0), rows.max(axis=0))
+        points = np.clip(fit.centers[fit.powers > LEAST_POWERS], rows.min(axis=0), rows.max(axis=0))
         return WeightedPoints(points, np.ones(len(points)))
 
     def heaviest(self, ranges: Ranges) -> float:

@@ -16,7 +16,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.memberships import Distances, shares
 from privfed.errors import ArgumentError
 
-_LEAST_POWERS = 1e-280
+LEAST_POWERS = 1e-280
 """Sums of u^m below this are rounding of a zero: nothing is divided by them."""
 
 _BLOCK = 1 << 14
@@ -149,7 +149,7 @@ def _fits(stack: Stack, centers: FloatArray, local_iter: int, local_tol: float |
     current = stack.memberships(own)
     for number in range(1, local_iter + 1):
         powers, weighted = stack.sums(current)
-        own = moved(own, powers, weighted, _LEAST_POWERS)
+        own = moved(own, powers, weighted, LEAST_POWERS)
         before, current = current, stack.memberships(own)
         done = np.full(len(waiting), number == local_iter)
         if local_tol is not None:

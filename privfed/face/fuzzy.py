@@ -65,8 +65,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         objective_: fuzzy objective J_m of all rows, what the restarts are compared by.
         inertia_: pooled sum of squared distances to the nearest center.
         converged_: whether the centers came to rest.
-        cycled_: whether the centers came back to an earlier state instead: k-means averaging can go
-            round in cycles of two or three rounds.
+        cycled_: whether the centers came back to an earlier state instead: with several local steps a
+            run can go round in a cycle.
         labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
         privacy_spent_: None without differential privacy.
         transcript_: record of the run; federation_: the door, for further questions.

@@ -421,6 +421,16 @@ def test_counts_of_clipped_rows_and_entries_come_out(case: Case) -> None:
     assert 4 < total.clipped < 1_000_000
 
 
+def test_an_answer_that_is_no_number_is_counted_and_never_a_wrong_sum(case: Case) -> None:
+    run = Sums(case.make(), 5)
+    run.draw = lambda question: None  # type: ignore[method-assign]
+    run.values = {i: np.array([1.0, 2.0, float(i)]) for i in range(5)}
+    run.values[2] = np.array([np.nan, np.inf, -np.inf])
+    total = run.ask(QUESTION)
+    assert total.contributors == (0, 1, 2, 3, 4) and total.clipped == 3
+    np.testing.assert_array_equal(QUESTION.spec.flatten(total.statistics), [4.0, 18.0, -2.0])
+
+
 def test_totals_of_disjoint_cohorts_add_up_to_the_total_of_all(case: Case) -> None:
     halves = ((0, 1, 2), (3, 4, 5))
     run = Sums(case.make(), 6, halves)

@@ -79,7 +79,7 @@ def test_one_colluder_more_than_is_assumed_opens_single_clients(n: int) -> None:
     assert min(sizes) == 1
 
 
-@pytest.mark.slow  # 30 s to 160 s
+@pytest.mark.slow  # 30 s alone, 100 s on a loaded core
 def test_every_story_of_seven_without_a_colluder() -> None:
     model = Model(7, terms_of(7))
     n_stories, sizes = count(reduced(model))
@@ -93,7 +93,7 @@ def test_enumeration_sees_that_locks_are_needed() -> None:
     assert min(sizes) == 2 < model.promise
 
 
-@pytest.mark.parametrize("n", [5, pytest.param(6, marks=pytest.mark.slow)])  # 6: 20 s
+@pytest.mark.parametrize("n", [5, pytest.param(6, marks=pytest.mark.slow)])  # 6: 10 s alone, 50 s loaded
 def test_promise_does_not_rest_on_the_counts_of_the_living(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     weaker.without_counts(monkeypatch)
     model = Model(n, terms_of(n, 0))

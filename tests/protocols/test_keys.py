@@ -9,7 +9,7 @@ import base64
 import itertools
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,14 @@ from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PrivFedError
 from privfed.protocols import Masked
 from privfed.protocols.fixed_point import Grid
+from privfed.protocols.masking.bindings import (
+    box_key,
+    lock_binding,
+    pair_mask_key,
+    receipt_data,
+    self_mask_key,
+    session_of,
+)
 from privfed.protocols.masking.keys import (
     CryptographyError,
     Identity,
@@ -45,6 +53,8 @@ from privfed.protocols.masking.keys import (
     with_numbers,
 )
 from privfed.protocols.masking.keystream import BLOCK_WORDS, Masker, keystream
+from privfed.protocols.masking.messages import Listed
+from privfed.protocols.masking.rules import box_binding, cohort_digest, sum_header
 from privfed.protocols.masking.state import (
     Fit,
     Pair,
@@ -286,6 +296,56 @@ def test_every_tag_fits_its_field() -> None:
     tags = re.findall(r'(?:bound|bound_prefix|digest)\(\s*"([^"]+)"', sources)
     assert len(set(tags)) >= 15
     assert max(len(tag) for tag in tags) <= 16
+
+
+SECRETS = [bytes([i]) * 32 for i in range(1, 9)]
+PAIR, HEADER, SESSION = Pair(SECRETS[0], SECRETS[1]), SECRETS[2], SECRETS[3]
+PUBLIC = public_key(SECRETS[4])
+
+
+@pytest.mark.parametrize(
+    ("binding", "arguments"),
+    [
+        pytest.param(self_mask_key, [SECRETS[0], SESSION, 3, 1, HEADER], id="self-mask"),
+        pytest.param(pair_mask_key, [SECRETS[0], PUBLIC, SESSION, 3, 1, 2, HEADER], id="pair-mask"),
+        pytest.param(lock_binding, [HEADER, 1, b"\0\1", (4,)], id="lock"),
+        pytest.param(receipt_data, [3, 1, 2, HEADER], id="receipt"),
+        pytest.param(box_key, [PAIR, SESSION, 3, 1, 2], id="box-key"),
+        pytest.param(box_binding, [SESSION, 3, 1, 2, 5, 6, HEADER, PUBLIC, SECRETS[5]], id="box"),
+        pytest.param(sum_header, [SESSION, 3, 4, b"question", HEADER, b"\1\1"], id="header"),
+        pytest.param(cohort_digest, [1, (0, 2, 3)], id="cohort"),
+    ],
+)
+def test_what_is_bound_depends_on_every_argument(
+    binding: Callable[..., bytes], arguments: list[object]
+) -> None:
+    others: dict[type, object] = {int: 9, tuple: (7, 8), Pair: Pair(SECRETS[6], SECRETS[7])}
+    results = {binding(*arguments)}
+    for place, one in enumerate(arguments):
+        other = others.get(type(one), public_key(SECRETS[6]) if one == PUBLIC else b"another")
+        if one in SECRETS:
+            other = SECRETS[7]
+        results.add(binding(*arguments[:place], other, *arguments[place + 1 :]))
+    assert len(results) == len(arguments) + 1
+    assert binding(*arguments) in results
+
+
+def test_pair_masks_are_the_same_from_either_side() -> None:
+    one, other = SECRETS[0], SECRETS[1]
+    here = pair_mask_key(one, public_key(other), SESSION, 3, 1, 2, HEADER)
+    assert here == pair_mask_key(other, public_key(one), SESSION, 3, 2, 1, HEADER)
+
+
+def test_sessions_differ_by_agreement_fit_and_list() -> None:
+    run, other = Sums(Masked(), 3), Sums(Masked(), 3)
+    agreements = [one.session._agreement for one in (run, other)]  # type: ignore[attr-defined]
+    lists = [
+        tuple(Listed(i, key, bytes(64)) for i, key in enumerate(keys))
+        for keys in (SECRETS[:3], SECRETS[1:4], SECRETS[:2])
+    ]
+    fits = (SECRETS[6], SECRETS[7])
+    sessions = {session_of(*given) for given in itertools.product(agreements, fits, lists)}
+    assert len(sessions) == 12
 
 
 @pytest.mark.parametrize("number", [-1, 2**64])

@@ -32,7 +32,7 @@ def nearest(point: FloatArray, centers: Sequence[FloatArray]) -> int:
 
 
 def lloyd(X: FloatArray, start: Sequence[FloatArray]) -> tuple[list[FloatArray], list[int]]:
-    """Return the rows projected, and the centers."""
+    """Do Lloyd steps until no label changes; a centre without points stays. Return centres and labels."""
     centers = list(start)
     labels: list[int] = []
     while True:
