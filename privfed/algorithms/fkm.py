@@ -313,4 +313,5 @@ def _in_order_of(before: FloatArray, centers: FloatArray) -> FloatArray:
     A start from k-means++ numbers clusters anew each round; movements are of the same cluster.
     """
     _, order = linear_sum_assignment(many_distances(centers, before[None])[0])
-    return centers[order]
+    ordered: FloatArray = centers[order]
+    return ordered
