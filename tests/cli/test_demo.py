@@ -20,10 +20,6 @@ def demo(tmp_path_factory) -> tuple[Path, Result, float]:
     return folder, result, time.monotonic() - began
 
 
-def test_it_takes_under_two_minutes(demo) -> None:
-    assert demo[2] < 120
-
-
 def test_it_writes_results_and_a_picture(demo) -> None:
     assert {path.name for path in demo[0].iterdir()} == {"demo.json", "demo.png"}
     assert (demo[0] / "demo.png").read_bytes().startswith(b"\x89PNG")
