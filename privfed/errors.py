@@ -6,6 +6,8 @@
     |-- DataError (ValueError)            a client's data cannot be used
     |-- NotFittedError (sklearn's)        an estimator is asked before it was fitted
     |-- PolicyError                       a party's policy forbids what is asked
+    |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
+    |   `-- BudgetError                   a question costs more than what is left of the budget
     |-- MessageError                      a message is malformed, foreign, repeated or out of order
     |-- ProtocolError                     a secure sum ended without a total
     |   |-- NotEnoughClientsError         too few are left to open it
@@ -46,6 +48,14 @@ class NotFittedError(PrivFedError, _SklearnNotFittedError):
 
 class PolicyError(PrivFedError):
     """A party's policy forbids what is asked of it."""
+
+
+class PrivacyError(PrivFedError, ValueError):
+    """A differential privacy guarantee cannot be given; the message names the alternative."""
+
+
+class BudgetError(PrivacyError):
+    """A question costs more than what is left of the privacy budget; nothing was sent."""
 
 
 class MessageError(PrivFedError):

@@ -93,6 +93,35 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
 
 
+class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The differential privacy that every total of a fit is noised for.
+
+    Args:
+        epsilon: the claim, together with delta, for all totals of the fit.
+        delta: see `epsilon`.
+        unit: what is protected: one "record" (a row of one client) or one "client" (all its rows).
+        neighbours: "add-remove" or "replace-one" of that unit.
+        noise: "distributed": the honest clients of a sum reach the claim together; "local": each alone.
+        budget: mu^2 of the Gaussian-DP curve through (epsilon, delta): what all releases may cost together.
+        rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Literal["record", "client"]
+    neighbours: Literal["add-remove", "replace-one"]
+    noise: Literal["distributed", "local"]
+    budget: float
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
+            raise ArgumentError(
+                f"privacy needs epsilon > 0, delta in (0, 1) and a positive budget, got "
+                f"epsilon={self.epsilon}, delta={self.delta}, budget={self.budget}."
+            )
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that the parties of a fit agree on, and sign.
 
@@ -107,6 +136,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         low: lowest value of each feature where a domain is declared.
         high: highest value of each feature where a domain is declared.
         max_rows: bound on the rows of a client where one is declared.
+        privacy: the differential privacy of all totals; None where none is claimed.
     """
 
     protocol: str
@@ -119,6 +149,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     low: Array | None = None
     high: Array | None = None
     max_rows: int | None = None
+    privacy: PrivacyTerms | None = None
+
+    @property
+    def noising(self) -> int:
+        """How many clients of an opened sum are sure to add their share of the noise."""
+        local = self.privacy is not None and self.privacy.noise == "local"
+        return 1 if local else self.terms.honest
 
     def digest(self) -> bytes:
         """Return SHA-256 of the configuration, 32 bytes."""

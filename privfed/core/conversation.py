@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from privfed.core.configuration import PrivacyTerms
 from privfed.core.domain import Domain
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
@@ -24,12 +25,17 @@ class Ask:
         upcoming: labels that the next asks may name, likeliest first. Secure sums make their key
             material one sum ahead, so that a cohort named here costs no further exchange.
         purpose: what the total is for, in a word, for people ("range", "start", "round", "score").
+        weights: under differential privacy: entry of the statistics -> its share of the budget, chosen
+            before it is asked; the shares of a run sum to at most 1. Else None.
+        limits: at unit "client": entry -> L2 norm that a client's array is clipped to. Else None.
     """
 
     question: Question
     cohort: int = EVERYONE
     upcoming: tuple[int, ...] = (EVERYONE,)
     purpose: str = "round"
+    weights: Mapping[str, float] | None = None
+    limits: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Total:
         clipped: how many entries the contributors clipped into the declared ranges, in total.
         rejected: position -> why a message of that client was thrown away.
         contributions: position -> its statistics; only where the sum shows them openly.
+        noise_std: entry -> standard deviation of the noise in each of its values, of all contributors
+            together; None without differential privacy. Counts may then be negative or fractional.
     """
 
     statistics: Statistics
@@ -51,6 +59,7 @@ class Total:
     clipped: int = 0
     rejected: Mapping[int, str] = field(default_factory=dict)
     contributions: Mapping[int, Statistics] | None = None
+    noise_std: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +70,30 @@ class Setting:
         clients: names of the clients, by position.
         n_features: number of columns, agreed on by the clients.
         domain: declared domain of the data, or None.
+        privacy: the differential privacy that totals are noised for, or None.
+        noising: how many clients of a sum are sure to add their share of the noise; with all n clients
+            in a sum, its noise has n / noising times the variance that the claim needs.
     """
 
     clients: tuple[str, ...]
     n_features: int
     domain: Domain | None = None
+    privacy: PrivacyTerms | None = None
+    noising: int = 1
+
+
+class Ledger(Protocol):
+    """Pays for questions out of a privacy budget, and noises them."""
+
+    def price(self, ask: Ask) -> Ask:
+        """Return what is asked instead: the question with its noise. It is paid when this returns.
+
+        Raises:
+            PrivacyError: it has no proven bound, or costs more than what is left.
+        """
+
+    def opened(self, question: Question, total: Total) -> Total:
+        """Return the total with the standard deviations of its noise."""
 
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)

@@ -10,12 +10,12 @@ from typing import TypeVar
 import numpy as np
 
 from privfed.core.configuration import Configuration
-from privfed.core.conversation import Algorithm, Ask, Setting, Total
+from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
 from privfed.core.domain import Domain
 from privfed.core.engine import Engine
 from privfed.core.secure_sum import Session, Steps
 from privfed.core.transcript import Asked, Began, Ended, Transcript
-from privfed.errors import ResumeError
+from privfed.errors import ArgumentError, ResumeError
 
 Outcome = TypeVar("Outcome")
 Watcher = Callable[[int, Ask, Total], None]
@@ -51,6 +51,7 @@ class Federation:
         engine: what carries the bytes.
         transcript: the record of the run; one loaded from disk is replayed before anything is asked.
         domain: declared domain, or None.
+        ledger: pays for questions and noises them; needed where the configuration claims privacy.
         timeout: seconds that a client may take for one reply; None waits for all.
         watch: called after every opened sum with its index, question and total.
     """
@@ -65,14 +66,17 @@ class Federation:
         opens_to: str,
         reveals: str,
         domain: Domain | None = None,
+        ledger: Ledger | None = None,
         timeout: float | None = None,
         watch: Watcher | None = None,
     ) -> None:
+        if (ledger is None) != (configuration.privacy is None):
+            raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
         self.configuration = configuration
         self.transcript = transcript
         self.traffic = Traffic(0, {}, {})
         self._session, self._engine, self._timeout = session, engine, timeout
-        self._domain, self._watch = domain, watch
+        self._domain, self.ledger, self._watch = domain, ledger, watch
         self._opened = False
         self._replay = self._begin(opens_to, reveals)
         self._index = 0
@@ -91,7 +95,10 @@ class Federation:
     @property
     def setting(self) -> Setting:
         """The public facts that an algorithm starts from."""
-        return Setting(self.configuration.clients, self.configuration.n_features, self._domain)
+        agreed = self.configuration
+        return Setting(
+            agreed.clients, agreed.n_features, self._domain, privacy=agreed.privacy, noising=agreed.noising
+        )
 
     def run(self, algorithm: Algorithm[Outcome]) -> Outcome:
         """Drive an algorithm to its outcome.
@@ -110,9 +117,17 @@ class Federation:
             return outcome
 
     def ask(self, ask: Ask) -> Total:
-        """Ask one question of a cohort and return the total; replayed where the transcript has it."""
+        """Ask one question of a cohort and return the total; replayed where the transcript has it.
+
+        Raises:
+            PrivacyError: under differential privacy, the question has no proven bound or is not paid for.
+        """
         index, self._index = self._index, self._index + 1
+        if self.ledger is not None:
+            ask = self.ledger.price(ask)
         total = self._replayed(index, ask) if index < len(self._replay) else self._sum(index, ask)
+        if self.ledger is not None:
+            total = self.ledger.opened(ask.question, total)
         if self._watch is not None:
             self._watch(index, ask, total)
         return total

@@ -106,7 +106,8 @@ def register(kind: Registered) -> Registered:
 class Question(ABC):
     """What every client of a cohort is asked.
 
-    Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, `Ranges` or parts.
+    Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, `Ranges`, parts or one
+    other question.
 
     Args:
         ranges: ranges of the data; the client clips its rows to them before it answers.
@@ -144,7 +145,7 @@ def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str,
         held, name = getattr(value, one.name), prefix + one.name
         if isinstance(held, np.ndarray):
             arrays[name] = Array.of(held)
-        elif isinstance(held, Part | Ranges):
+        elif isinstance(held, Part | Question | Ranges):
             options[name] = type(held).__name__
             _write(held, f"{name}.", arrays, options)
         else:
@@ -154,7 +155,7 @@ def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str,
 def _fits(value: object, hint: Any) -> bool:
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     allowed = {get_origin(kind) or kind for kind in kinds}
-    if isinstance(value, Part):
+    if isinstance(value, Part | Question):
         return any(isinstance(value, kind) for kind in allowed)
     return type(value) in allowed or (float in allowed and type(value) is int)
 
@@ -165,7 +166,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     for one in fields(kind):
         name, hint = prefix + one.name, hints[one.name]
         held = values.pop(name)
-        if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part)):
+        if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part | Question)):
             held = _read(Ranges if hint is Ranges else _REGISTRY[str(held)], f"{name}.", values)
         if not _fits(held, hint):
             raise TypeError(name)

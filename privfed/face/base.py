@@ -23,7 +23,7 @@ from privfed.core.transcript import Transcript
 from privfed.errors import NotFittedError
 from privfed.face.checks import check_surroundings
 from privfed.face.clients import Clients, gather, is_client_list
-from privfed.face.opening import cohort_rule, configuration_of, protocol_of, seed_from, simulate
+from privfed.face.opening import claim_of, cohort_rule, configuration_of, protocol_of, seed_from, simulate
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -66,7 +66,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_surroundings(self.get_params(deep=False))
         seed = seed_from(self.random_state)
         if resume and self.run_dir is not None:
-            seed = Transcript.load(Path(self.run_dir)).configuration.seed
+            seed = (Transcript.load(Path(self.run_dir)).configuration.seed - self._rehearsed()) % 2**63
         protocol = protocol_of(self.protocol)
         algorithm = self._algorithm(clients.n_features, seed)
         configuration = configuration_of(
@@ -75,30 +75,39 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             algorithm=describe(self, clients.n_features),
             max_sums=algorithm.max_sums,
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=seed,
+            seed=(seed + self._rehearsed()) % 2**63,
             domain=self.domain,
+            privacy=self.privacy,
         )
         self.federation_ = simulate(
             clients,
             protocol,
             configuration,
             policy=self.policy,
-            domain=self.domain,
+            domain=self.domain if self.privacy is None else self.privacy.domain,
             run_dir=self.run_dir,
             simulation=self.engine,
             resume=resume,
             watch=watch,
+            spare=0.0 if self.privacy is None else self.privacy.spare,
         )
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
         return self
 
+    def _rehearsed(self) -> int:
+        """Return what a rehearsal's noise seed adds to the seed of the clients' randomness."""
+        rehearsal = self.privacy is not None and self.privacy.noise_seed is not None
+        return int(self.privacy.noise_seed) << 32 if rehearsal else 0
+
     def _gather(self, X: Any, groups: Any, y: Any) -> Clients:
         check_surroundings(self.get_params(deep=False))
+        # Under differential privacy an error about rows outside the domain would tell: they are clipped.
+        domain = self.domain if self.privacy is None else None
         if not is_client_list(X):
             X = validate_data(self, X, dtype=np.float64)
-            return gather(X, groups, y, domain=self.domain)
-        clients = gather(X, groups, y, domain=self.domain)
+            return gather(X, groups, y, domain=domain)
+        clients = gather(X, groups, y, domain=domain)
         if clients.columns is not None:
             self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -116,7 +125,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.inertia_ = outcome.inertia
         self.n_rows_ = outcome.n_rows
         self.converged_ = outcome.converged
-        self.privacy_spent_ = None
+        self.privacy_spent_ = claim_of(federation, protocol_of(self.protocol))
         self._n_features_out = len(outcome.centers)
         self.labels_ = self._labels(clients)
 

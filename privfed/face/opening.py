@@ -14,16 +14,18 @@ import numpy as np
 from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
 from privfed.core.domain import Domain
 from privfed.core.door import set_opener
-from privfed.core.engine import Client
+from privfed.core.engine import Answerer, Client
 from privfed.core.federation import Federation, Watcher
 from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
-from privfed.engines.state import MemoryStore
+from privfed.engines.state import FileStore, MemoryStore
 from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
+from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
+from privfed.privacy.privacy import Privacy, PrivacySpent, privacy_spent
 from privfed.protocols import by_name
 
 SPARE_SUMS = 64
@@ -105,12 +107,17 @@ def configuration_of(
     rule: CohortRule,
     seed: int,
     domain: Domain | None,
+    privacy: Privacy | None = None,
 ) -> Configuration:
     """Return what the parties of a fit agree on.
 
     Raises:
-        ArgumentError: the protocol cannot protect so few clients.
+        ArgumentError: the protocol cannot protect so few clients, or privacy declares another domain.
     """
+    if privacy is not None:
+        if domain is not None and domain is not privacy.domain:
+            raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
+        domain = privacy.domain
     n_clients = len(clients.names)
     low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
     return Configuration(
@@ -124,6 +131,7 @@ def configuration_of(
         low=None if low is None else Array.of(low),
         high=None if high is None else Array.of(high),
         max_rows=None if domain is None else domain.max_rows,
+        privacy=None if privacy is None else privacy.terms(),
     )
 
 
@@ -138,13 +146,16 @@ def simulate(
     simulation: Simulation | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
+    spare: float = 0.0,
 ) -> Federation:
-    """Return a federation of in-process clients, with fresh identities."""
+    """Return a federation of in-process clients, with fresh identities.
+
+    Under differential privacy each client has a ledger of its own, on disk where the run has a folder.
+    """
     simulation = Simulation() if simulation is None else simulation
     positions = range(len(clients.names))
     session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
     pool = Pool(clients.data, clients.names, configuration.seed)
-    members = {i: Client(sides[i], MemoryStore(), pool.answerer(i)) for i in positions}
     folder = None if run_dir is None else Path(run_dir)
     if resume:
         if folder is None:
@@ -152,6 +163,13 @@ def simulate(
         transcript = Transcript.load(folder, mend=True)
     else:
         transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
+    members = {
+        i: Client(sides[i], MemoryStore(), _answerer(pool.answerer(i), configuration, folder, i))
+        for i in positions
+    }
+    ledger = None
+    if configuration.privacy is not None:
+        ledger = BudgetLedger(configuration, spare=spare, unopened=unopened(transcript))
     return Federation(
         configuration,
         session,
@@ -160,8 +178,29 @@ def simulate(
         opens_to=protocol.opens_to,
         reveals=protocol.reveals,
         domain=domain,
+        ledger=ledger,
         watch=watch,
     )
+
+
+def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | None, client: int) -> Answerer:
+    if configuration.privacy is None:
+        return answerer
+    if folder is None:
+        return PayingAnswerer(answerer, configuration, MemoryStore())
+    path = folder / "clients" / f"{client}.ledger"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = FileStore(path, lambda spent: repr(spent).encode(), float)
+    return PayingAnswerer(answerer, configuration, store)
+
+
+def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
+    """Return what a run claims of differential privacy, and against whom; None where it claims nothing."""
+    ledger = federation.ledger
+    if not isinstance(ledger, BudgetLedger):
+        return None
+    one_key = getattr(protocol, "one_key", False)
+    return privacy_spent(federation.configuration, tuple(ledger.payments), one_key=one_key)
 
 
 def open_over(
@@ -174,15 +213,25 @@ def open_over(
     policy: ClientPolicy | None = None,
     purpose: str = "metrics",
     random_state: int = 0,
+    privacy: Privacy | None = None,
 ) -> Federation:
     """Return a federation over client arrays, for questions of their own (metrics)."""
     clients = gather(X, groups, labels, domain=domain)
     chosen = protocol_of(protocol)
     rule = CohortRule()
     configuration = configuration_of(
-        clients, chosen, algorithm=purpose, max_sums=1 << 16, rule=rule, seed=random_state, domain=domain
+        clients,
+        chosen,
+        algorithm=purpose,
+        max_sums=1 << 16,
+        rule=rule,
+        seed=random_state,
+        domain=domain,
+        privacy=privacy,
     )
-    return simulate(clients, chosen, configuration, policy=policy, domain=domain)
+    declared = domain if privacy is None else privacy.domain
+    spare = 0.0 if privacy is None else privacy.spare
+    return simulate(clients, chosen, configuration, policy=policy, domain=declared, spare=spare)
 
 
 def seed_from(random_state: Any) -> int:

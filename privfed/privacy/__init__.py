@@ -1,0 +1,1 @@
+"""Differential privacy: noise, sensitivities, accounting and the ledger of what was spent."""

@@ -1,0 +1,75 @@
+"""How far one record can move a question's statistics: the sensitivities that releases are priced by.
+
+A question with such bounds answers on a grid: each record's contribution is clipped to its bound,
+then truncated toward zero to multiples of the entry's step (the specification's resolution, a power
+of two), then summed. Truncation toward zero makes no contribution longer, and sums of multiples of a
+step are exact in float64 below 2^53 steps: rounding inflates no sensitivity.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+
+STEPS_OF_A_BOUND = 2.0**20
+"""Least number of steps of the grid within the bound of one record's contribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Bound on one record's contribution to an entry, in L2 norm.
+
+    Adding or removing a record changes the entry by at most `l2`. Replacing one record by another
+    changes the square of that by at most a factor, which depends on whether both records fall into
+    the same cell (`stay`) or not (`move`); all entries of a question have the same cells.
+
+    Args:
+        l2: greatest L2 norm of one record's contribution.
+        stay: squared change of a replacement within a cell, in units of l2^2.
+        move: squared change of a replacement across cells, in units of l2^2.
+    """
+
+    l2: float
+    stay: float = 4.0
+    move: float = 4.0
+
+
+def counted(l2: float = 1.0) -> Bound:
+    """Bound of counts in cells, one cell a record: a replacement leaves them, or moves one across."""
+    return Bound(l2, stay=0.0, move=2.0)
+
+
+def in_cells(l2: float) -> Bound:
+    """Bound of sums in cells: a replacement turns a vector within its cell, or moves it to another."""
+    return Bound(l2, stay=4.0, move=2.0)
+
+
+def magnitude(l2: float) -> Bound:
+    """Bound of a sum of values in [0, l2]: two of them differ by no more than one of them."""
+    return Bound(l2, stay=1.0, move=1.0)
+
+
+class RecordBounded(Question):
+    """A question whose statistics have a proven bound for one record. Additive over records."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Mapping[str, Bound]:
+        """Entry of the statistics -> bound on one record's contribution."""
+
+
+def step_of(l2: float) -> float:
+    """Return the step of an entry with this bound: the power of two that is l2 / 2^20 or just below."""
+    return float(np.exp2(np.floor(np.log2(l2 / STEPS_OF_A_BOUND))))
+
+
+def truncated(values: FloatArray, step: float) -> FloatArray:
+    """Return values truncated toward zero to multiples of a power-of-two step."""
+    kept: FloatArray = np.trunc(values / step) * step
+    return kept

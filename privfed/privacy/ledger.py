@@ -1,0 +1,136 @@
+"""Ledgers: the coordinator's, and each client's own. A question is paid before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Ask, Total
+from privfed.core.engine import Answerer, StateStore
+from privfed.core.question import Question, question_from_bytes
+from privfed.core.statistics import Statistics
+from privfed.core.transcript import Asked, Summed, Transcript
+from privfed.errors import BudgetError, PolicyError, PrivacyError
+from privfed.privacy.noised import Noised
+from privfed.privacy.pricing import cost, noised
+
+SLACK = 1e-9
+"""Shares of a budget are float64: what they sum to may exceed 1 by rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """One line of a ledger.
+
+    Args:
+        purpose: what the question was for.
+        question: its name.
+        share: share of the budget.
+        sigma: entry -> standard deviation of the noise that the claim counts on.
+    """
+
+    purpose: str
+    question: str
+    share: float
+    sigma: dict[str, float]
+
+
+class BudgetLedger:
+    """The coordinator's ledger of one fit.
+
+    Args:
+        configuration: with the privacy that is claimed.
+        spare: share of the budget kept for sums that have to be asked again.
+        unopened: questions of an interrupted run that were sent and not opened: paid, and lost.
+    """
+
+    def __init__(
+        self, configuration: Configuration, *, spare: float = 0.0, unopened: Iterable[Noised] = ()
+    ) -> None:
+        self._configuration, self._share = configuration, 1.0 - spare
+        self.payments: list[Payment] = []
+        for question in unopened:
+            self._pay(question, "lost")
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget that was paid."""
+        return sum(payment.share for payment in self.payments)
+
+    def price(self, ask: Ask) -> Ask:
+        """Noise the question for its weights, and pay for it.
+
+        Raises:
+            PrivacyError: it has no weights or no proven bound.
+            BudgetError: it costs more than what is left.
+        """
+        if ask.weights is None:
+            raise PrivacyError(
+                f"{type(ask.question).__name__} ({ask.purpose}) has no share of the privacy budget: this "
+                "algorithm or index asks it without differential privacy only. Use DPKMeans, or privacy=None."
+            )
+        question = noised(ask.question, ask.weights, ask.limits, self._configuration, self._share)
+        self._pay(question, ask.purpose)
+        return replace(ask, question=question)
+
+    def _pay(self, question: Noised, purpose: str) -> None:
+        share = cost(question, self._configuration)
+        if self.spent + share > 1.0 + SLACK:
+            raise BudgetError(
+                f"{type(question.inner).__name__} ({purpose}) costs {share:.4g} of the privacy budget, "
+                f"{max(0.0, 1.0 - self.spent):.4g} is left; nothing was sent. A sum that is asked again "
+                "is paid again: keep a share for that with Privacy(spare=...)."
+            )
+        sigma = question.noise_std(self._configuration.noising)
+        self.payments.append(Payment(purpose, type(question.inner).__name__, share, dict(sigma)))
+
+    def opened(self, question: Question, total: Total) -> Total:
+        """Return the total with the standard deviations of the noise of all who contributed."""
+        if not isinstance(question, Noised):
+            raise PrivacyError(f"{type(question).__name__} was asked without noise.")
+        return replace(total, noise_std=question.noise_std(len(total.contributors)))
+
+
+def unopened(transcript: Transcript) -> list[Noised]:
+    """Return the questions of a transcript that were sent in vain, each as often as it was sent."""
+    opened = {record.index for record in transcript.of(Summed)}
+    last = {record.index: record for record in transcript.of(Asked) if record.index in opened}
+    lost = [record for record in transcript.of(Asked) if last.get(record.index) is not record]
+    questions = [question_from_bytes(record.question) for record in lost]
+    return [question for question in questions if isinstance(question, Noised)]
+
+
+class PayingAnswerer:
+    """A client's answerer under differential privacy: it pays out of its own ledger, then answers.
+
+    It trusts no weight that it is sent: it prices the noise in the question itself, for the fewest honest
+    clients that its sums are sure to contain. What it paid stays paid, whether or not the sum is opened.
+
+    Args:
+        answerer: answers questions on the client's data.
+        configuration: what the client agreed to.
+        store: where the client keeps what it has spent, durable before it answers.
+    """
+
+    def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
+        self._answerer, self._configuration, self._store = answerer, configuration, store
+
+    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
+        """Return the noised statistics, and no count of what was clipped: it would depend on the data.
+
+        Raises:
+            PolicyError: the question is not noised, or not paid for; its text is the code of the refusal.
+        """
+        if not isinstance(question, Noised):
+            raise PolicyError("policy:noise")
+        try:
+            share = cost(question, self._configuration)
+        except PrivacyError:
+            raise PolicyError("policy:noise") from None
+        with self._store.transaction() as transaction:
+            spent = transaction.load() or 0.0
+            if spent + share > 1.0 + SLACK:
+                raise PolicyError("policy:budget")
+            transaction.save(spent + share)
+        return self._answerer(question, index)[0], 0

@@ -1,0 +1,150 @@
+"""A question whose answers carry their client's share of the noise.
+
+The share is drawn on the client, from its operating system's generator, when it answers: nobody else
+knows it. It is discrete Gaussian on the integer grid of the answer, and what leaves the client is
+already noised, whatever sum it goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import step_of
+from privfed.privacy.sampler import RehearsalBits, SecureBits, discrete_gaussian
+
+TAIL = 40.0
+"""Ranges reach this many standard deviations beyond the answer's: a draw beyond has probability < e^-790."""
+
+MOST_STEPS = 2.0**52
+"""Largest answer in steps: float64 holds it, and the sums of records in it, exactly."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Noised(Question):
+    """Ask another question, and have each client add its share of the noise.
+
+    Statistics: those of `inner`, multiples of each entry's step. A client's answer is clipped into the
+    ranges of `inner` (which moves two answers no further apart) or, at unit "client", each entry to
+    its limit in L2 norm; what was clipped is not counted.
+
+    Args:
+        inner: what is asked.
+        sigma: of one client's share, in steps, float64 of shape (n_entries,), one each entry of the
+            specification.
+        limits: at unit "client", L2 limit of each entry, shape (n_entries,); at unit "record" shape (0,).
+        rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    inner: Question
+    sigma: FloatArray
+    limits: FloatArray
+    rehearsal: bool
+
+    def __post_init__(self) -> None:
+        n_entries = len(self.inner.spec.entries)
+        if isinstance(self.inner, Noised) or self.sigma.shape != (n_entries,):
+            raise ArgumentError(f"noise needs one sigma for each of {n_entries} entries of a plain question.")
+        if self.limits.shape not in ((0,), (n_entries,)) or not (self.limits > 0).all():
+            raise ArgumentError(f"limits must be positive, one for each of {n_entries} entries, or none.")
+        if not (np.isfinite(self.sigma).all() and (self.sigma > 0).all()):
+            raise ArgumentError("each sigma must be positive and finite.")
+        ranges = (self.ranges.low, self.ranges.high, np.array([self.ranges.rows]))
+        own = (self.inner.ranges.low, self.inner.ranges.high, np.array([self.inner.ranges.rows]))
+        if not all(np.array_equal(a, b) for a, b in zip(ranges, own, strict=True)):
+            raise ArgumentError("a noised question has the ranges of the question in it.")
+        if (self._far > MOST_STEPS).any():
+            raise ArgumentError(
+                f"answers of up to {self._far.max():.3g} steps are more than 2^52; declare a smaller "
+                "max_rows, or spend more of the budget on this question."
+            )
+
+    @cached_property
+    def steps(self) -> FloatArray:
+        """Step of each entry, a power of two, float64 of shape (n_entries,)."""
+        if self.limits.size:
+            return np.array([step_of(float(limit)) for limit in self.limits])
+        steps = [np.unique(entry.resolution) for entry in self.inner.spec.entries]
+        if any(len(step) != 1 or np.frexp(step[0])[0] != 0.5 for step in steps):
+            raise ArgumentError("a question that is noised needs one power-of-two step an entry.")
+        return np.concatenate(steps)
+
+    def _per_value(self, per_entry: FloatArray) -> FloatArray:
+        return np.repeat(per_entry, [prod(entry.shape) for entry in self.inner.spec.entries])
+
+    @cached_property
+    def _flat_steps(self) -> FloatArray:
+        return self._per_value(self.steps)
+
+    @cached_property
+    def _ends(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest answer before noise, in steps."""
+        spec = self.inner.spec
+        low, high = spec.low, spec.high
+        if self.limits.size:
+            limits = self._per_value(self.limits)
+            low, high = np.maximum(low, -limits), np.minimum(high, limits)
+        return np.ceil(low / self._flat_steps), np.floor(high / self._flat_steps)
+
+    @cached_property
+    def _far(self) -> FloatArray:
+        low, high = self._ends
+        return np.maximum(np.abs(low), np.abs(high)) + TAIL * self._per_value(self.sigma)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """The entries of `inner`, their ranges widened by the noise, on their grid."""
+        low, high = self._ends
+        tail = np.ceil(TAIL * self._per_value(self.sigma))
+        lows = self.inner.spec.unflatten((low - tail) * self._flat_steps)
+        highs = self.inner.spec.unflatten((high + tail) * self._flat_steps)
+        return StatisticsSpec(
+            *(
+                Entry(entry.name, entry.shape, lows[entry.name], highs[entry.name], step)
+                for entry, step in zip(self.inner.spec.entries, self.steps, strict=True)
+            )
+        )
+
+    def noise_std(self, contributors: int) -> Mapping[str, float]:
+        """Return the standard deviation of each entry's noise in a sum of so many answers."""
+        stds = self.sigma * self.steps * np.sqrt(contributors)
+        return {entry.name: float(std) for entry, std in zip(self.inner.spec.entries, stds, strict=True)}
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass, each with noise of its own."""
+        answers = self.inner.answer_all(clients, generators)
+        flat = np.stack([self.inner.spec.flatten(answer) for answer in answers])
+        exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
+        exact = np.clip(exact, *self._ends)
+        noised = (exact + self._noise(len(answers), generators)) * self._flat_steps
+        return [self.inner.spec.unflatten(vector) for vector in noised]
+
+    def _limited(self, flat: FloatArray) -> FloatArray:
+        """Clip each entry of each client to its limit, and truncate toward zero: in steps."""
+        sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        for part, limit in zip(parts, self.limits, strict=True):
+            length = np.linalg.norm(part, axis=1, keepdims=True)
+            # A hair below the limit: the quotient's rounding must not reach beyond it.
+            part *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
+        return np.trunc(np.concatenate(parts, axis=1) / self._flat_steps)
+
+    def _noise(self, n: int, generators: Sequence[np.random.Generator]) -> FloatArray:
+        sigma = self._per_value(self.sigma)
+        if not self.rehearsal:
+            return discrete_gaussian(sigma, (n, len(sigma)), SecureBits()).astype(np.float64)
+        rows = [discrete_gaussian(sigma, (len(sigma),), RehearsalBits(generators[i])) for i in range(n)]
+        return np.stack(rows).astype(np.float64)

@@ -1,0 +1,132 @@
+"""What a noised question costs, as a share of the budget; computed alike by coordinator and clients.
+
+Every release is Gaussian for the accounting (docs/privacy/accounting.md): with sensitivity D and noise
+of standard deviation s, both in steps, it costs D^2 / (s^2 - 9) of the budget mu^2, and costs add up,
+also where a question was chosen by earlier totals. Noise counts only as far as it is sure to be there:
+the shares of `Configuration.noising` honest clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from privfed.core.configuration import Configuration, PrivacyTerms
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+from privfed.errors import PrivacyError
+from privfed.privacy.bounds import Bound, RecordBounded
+from privfed.privacy.noised import Noised
+
+DISCRETE = 9.0
+"""What the grid takes from a variance in steps: the discrete Gaussian is a rounding of N(q, s^2 - 9)."""
+
+LEAST_SIGMA = 5.0
+"""Smallest share in steps: sums of wider discrete Gaussians are discrete Gaussian up to 1e-77."""
+
+
+def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:
+    """Return the bound of one protected unit for each entry.
+
+    Raises:
+        PrivacyError: there is no proven one.
+    """
+    names = [entry.name for entry in question.spec.entries]
+    if unit == "client":
+        if limits is None or set(limits) != set(names):
+            raise PrivacyError(
+                f'at unit "client" {type(question).__name__} needs an L2 limit for each of '
+                f"{', '.join(names)}."
+            )
+        return {name: Bound(limits[name]) for name in names}
+    if not isinstance(question, RecordBounded):
+        raise PrivacyError(
+            f"{type(question).__name__} has no proven bound for one record: a client's answer to it may "
+            "depend on each of its rows as a whole. Use DPKMeans, one local step (local_iter=1), or "
+            'unit="client".'
+        )
+    return {name: question.bounds[name] for name in names}
+
+
+def _worst(costs: FloatArray, bounds: list[Bound], terms: PrivacyTerms) -> float:
+    """Return what a neighbour can cost, given each entry's cost for one added record."""
+    if terms.neighbours == "add-remove":
+        return float(costs.sum())
+    stay, move = ([getattr(bound, way) for bound in bounds] for way in ("stay", "move"))
+    return float(max((costs * stay).sum(), (costs * move).sum()))
+
+
+def noised(
+    question: Question,
+    weights: Mapping[str, float],
+    limits: Mapping[str, float] | None,
+    configuration: Configuration,
+    share: float = 1.0,
+) -> Noised:
+    """Return a question with the noise that its weights pay for.
+
+    Args:
+        question: what is asked.
+        weights: entry -> share of the budget, positive.
+        limits: at unit "client", entry -> L2 limit of a client's array.
+        configuration: with the privacy that is claimed.
+        share: share of the budget that weights are shares of.
+
+    Raises:
+        PrivacyError: no proven bound, a weight is missing or not positive, or the noise is so small that the
+            claim would not hold on the grid.
+    """
+    terms = _terms(configuration)
+    bounds = bounds_of(question, limits, terms.unit)
+    if set(weights) != set(bounds) or not all(0 < weight <= 1 for weight in weights.values()):
+        raise PrivacyError(
+            f"{type(question).__name__} needs a weight in (0, 1] for each of {', '.join(bounds)}; "
+            f"got {weights}."
+        )
+    listed = list(bounds.values())
+    costs = np.array([weights[name] for name in bounds]) * terms.budget * share
+    costs *= costs.sum() / max(_worst(costs, listed, terms), np.finfo(float).tiny)
+    draft = Noised(
+        ranges=question.ranges,
+        inner=question,
+        sigma=np.ones(len(bounds)),
+        limits=np.array([bound.l2 for bound in listed] if terms.unit == "client" else []),
+        rehearsal=terms.rehearsal,
+    )
+    reach = np.array([bound.l2 for bound in listed]) / draft.steps
+    # A hair above, so that rounding never makes the client's own figure exceed the weight.
+    sigma = np.sqrt((reach**2 / costs + DISCRETE) / configuration.noising) * (1 + 1e-12)
+    if sigma.min() < LEAST_SIGMA:
+        raise PrivacyError(
+            f"a client's share of the noise has a standard deviation of {sigma.min():.3g} steps, it needs "
+            f"{LEAST_SIGMA:.0f} for the claim to hold on the grid; claim a smaller epsilon."
+        )
+    return Noised(
+        ranges=question.ranges, inner=question, sigma=sigma, limits=draft.limits, rehearsal=terms.rehearsal
+    )
+
+
+def cost(question: Noised, configuration: Configuration) -> float:
+    """Return the share of the budget that a noised question costs, above 1 where it is too dear.
+
+    Raises:
+        PrivacyError: it has no proven bound, or its shares are below five steps.
+    """
+    terms = _terms(configuration)
+    names = [entry.name for entry in question.inner.spec.entries]
+    limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None
+    if (limits is None) != (terms.unit == "record") or question.rehearsal != terms.rehearsal:
+        raise PrivacyError("the question's noise is not for what the configuration protects.")
+    bounds = list(bounds_of(question.inner, limits, terms.unit).values())
+    if (question.sigma < LEAST_SIGMA).any():
+        raise PrivacyError(f"a share of the noise is below {LEAST_SIGMA:.0f} steps.")
+    reach = np.array([bound.l2 for bound in bounds]) / question.steps
+    costs = reach**2 / (configuration.noising * question.sigma**2 - DISCRETE)
+    return _worst(costs, bounds, terms) / terms.budget
+
+
+def _terms(configuration: Configuration) -> PrivacyTerms:
+    if configuration.privacy is None:
+        raise PrivacyError("the configuration claims no differential privacy.")
+    return configuration.privacy

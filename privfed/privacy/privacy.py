@@ -1,0 +1,149 @@
+"""What users write: the guarantee that they want, and what a run has spent of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from privfed.core.configuration import Configuration, PrivacyTerms
+from privfed.core.domain import Ball, Box, Domain
+from privfed.errors import ArgumentError
+from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.ledger import Payment
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Privacy:
+    """An (epsilon, delta) guarantee of differential privacy for everything that a fit releases.
+
+    None of the first five words has a default: each is part of the promise.
+
+    Args:
+        epsilon: above 0.
+        delta: in (0, 1); warns above 1e-5.
+        unit: "record" (one row of one client) or "client" (all its rows).
+        domain: `Box` or `Ball`, known without looking at the data; rows outside are clipped to it.
+        neighbours: "add-remove" or "replace-one" of that unit.
+        noise: "distributed": the honest clients that a sum is sure to contain reach the claim together;
+            "local": each client alone (what `protocol="plain"` always needs).
+        spare: share of the budget kept for sums that have to be asked again.
+        noise_seed: a rehearsal: noise repeats with this seed, nothing is claimed and nobody is protected.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Literal["record", "client"]
+    domain: Domain
+    neighbours: Literal["add-remove", "replace-one"]
+    noise: Literal["distributed", "local"] = "distributed"
+    spare: float = 0.0
+    noise_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("epsilon", self.epsilon, math.inf)
+        _check_number("delta", self.delta, 1.0)
+        choices = {
+            "unit": ("record", "client"),
+            "neighbours": ("add-remove", "replace-one"),
+            "noise": ("distributed", "local"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(
+                    f"{name} must be {' or '.join(map(repr, allowed))}, got {name}={getattr(self, name)!r}."
+                )
+        if not isinstance(self.domain, Box | Ball):
+            raise ArgumentError(f"privacy needs a declared domain, Box or Ball, got domain={self.domain!r}.")
+        if isinstance(self.spare, bool) or not 0.0 <= self.spare < 1.0:
+            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare!r}.")
+        if self.epsilon > 10:
+            warnings.warn(f"epsilon={self.epsilon} promises very little; usual are 0.1 to 10.", stacklevel=3)
+        if self.delta > 1e-5:
+            warnings.warn(
+                f"delta={self.delta} lets a unit be exposed with that probability; choose it far below one "
+                "over the number of units.",
+                stacklevel=3,
+            )
+
+    def terms(self) -> PrivacyTerms:
+        """Return what the parties agree on."""
+        return PrivacyTerms(
+            epsilon=float(self.epsilon),
+            delta=float(self.delta),
+            unit=self.unit,
+            neighbours=self.neighbours,
+            noise=self.noise,
+            budget=gdp_mu(self.epsilon, self.delta) ** 2,
+            rehearsal=self.noise_seed is not None,
+        )
+
+
+def _check_number(name: str, value: Any, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < high:
+        raise ArgumentError(f"{name} must lie in (0, {high}), got {name}={value!r}.")
+
+
+@dataclass(frozen=True)
+class PrivacySpent:
+    """What a run claims: the whole budget, also where it stopped early (its length depends on totals).
+
+    Args:
+        epsilon: of the claim.
+        delta: of the claim.
+        unit: what is protected.
+        neighbours: of that unit.
+        composed: how the releases were composed.
+        against: who -> what holds against them.
+        payments: one line a question.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    composed: str
+    against: dict[str, str]
+    payments: tuple[Payment, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON's terms."""
+        return asdict(self)
+
+
+def privacy_spent(
+    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
+) -> PrivacySpent | None:
+    """Return what a run claims, and against whom; None without privacy, and for a rehearsal.
+
+    Args:
+        configuration: what the parties agreed on.
+        payments: the coordinator's ledger.
+        one_key: whether one client's key opens every upload (as with one CKKS key for all).
+    """
+    terms = configuration.privacy
+    if terms is None or terms.rehearsal:
+        return None
+    claim = f"({terms.epsilon:g}, {terms.delta:g})"
+    c, m = configuration.terms.colluders, configuration.noising
+    colluding = f" with at most {c} of the clients" if c else ""
+    local = terms.noise == "local" or m == 1
+    against = {
+        "readers of the model": claim,
+        "a client": claim if local or c else "none claimed: it knows its own share of the noise",
+        "the server": claim,
+        "the server with clients": claim + (" each client alone" if local else colluding or ": none claimed"),
+    }
+    if one_key and not local:
+        against["the server with clients"] = "none: one client's key opens every upload"
+    return PrivacySpent(
+        terms.epsilon,
+        terms.delta,
+        terms.unit,
+        terms.neighbours,
+        "exact Gaussian differential privacy over all releases, discretisation charged; computational, "
+        "since masks and noise come from keyed generators",
+        against,
+        payments,
+    )
