@@ -46,6 +46,8 @@ def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
     """Answer a question, clip the answer into its ranges and count what was clipped."""
     statistics, rows_clipped = answerer(question, index)
     vector = question.spec.flatten(statistics)
+    if question.spec.holds(vector):
+        return RangedAnswer(question, vector, rows_clipped)
     missing = np.isnan(vector)
     # A NaN would be an odd number on the grid, a refusal an oracle: it counts as clipped, to zero.
     vector, outside = question.spec.clip(np.where(missing, 0.0, vector))

@@ -5,11 +5,14 @@ Reveals to the server: every client's statistics. Sums are float64, added in cli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
+
+import numpy as np
 
 from privfed.core.configuration import ClientPolicy, Configuration, Terms
 from privfed.core.conversation import Total
+from privfed.core.domain import FloatArray
 from privfed.core.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.messages import Array, Message, Refusal, decode, encode
 from privfed.core.question import Question
@@ -90,6 +93,10 @@ class PlainSession:
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
         return self._total(question, members, answers, refused, rejected)
 
+    def close(self) -> Steps[None]:
+        """Do nothing: the server has every total."""
+        yield from ()
+
     def _name(self, client: int) -> str:
         clients = self._configuration.clients
         return clients[client] if 0 <= client < len(clients) else f"client {client}"
@@ -105,14 +112,10 @@ class PlainSession:
             )
         if reply.clipped < 0:
             raise MessageError("a negative count of clipped entries", sender=name, stage="collect")
-        try:
-            vector = reply.vector.to_numpy()
-        except ValueError:
-            raise MessageError("not a well-formed array", sender=name, stage="collect") from None
-        if vector.shape != (question.spec.size,) or question.spec.clip(vector)[1]:
-            raise MessageError(
-                "statistics outside the question's layout or ranges", sender=name, stage="collect"
-            )
+        if reply.vector.shape != (question.spec.size,) or len(reply.vector.data) != 8 * question.spec.size:
+            raise MessageError("statistics of another layout", sender=name, stage="collect")
+        if not question.spec.holds(reply.vector.to_numpy()):
+            raise MessageError("statistics outside the question's ranges", sender=name, stage="collect")
         return reply
 
     def _total(
@@ -132,23 +135,25 @@ class PlainSession:
             raise NotEnoughClientsError(
                 missing=missing, left=len(contributors), needed=needed, stage="collect"
             )
-        contributions = {i: question.spec.unflatten(answers[i].vector.to_numpy()) for i in contributors}
+        vectors = _stacked([answers[i].vector for i in contributors])
         return Total(
-            statistics=_added(contributions),
+            # Down the rows, so that clients are added in their order.
+            statistics=question.spec.unflatten(vectors.sum(axis=0)),
             contributors=contributors,
             dropped={i: "collect" for i in members if i not in answers},
             clipped=sum(answers[i].clipped for i in contributors),
             rejected=dict(rejected),
-            contributions=contributions,
+            contributions={
+                i: Statistics.views(question.spec.layout, vector)
+                for i, vector in zip(contributors, vectors, strict=True)
+            },
         )
 
 
-def _added(contributions: Mapping[int, Statistics]) -> Statistics:
-    statistics = list(contributions.values())
-    total = statistics[0]
-    for one in statistics[1:]:
-        total = total + one
-    return total
+def _stacked(vectors: Sequence[Array]) -> FloatArray:
+    """Return flat answers on the wire as a read-only table, float64 of shape (n_clients, size)."""
+    table = np.frombuffer(b"".join([vector.data for vector in vectors]), dtype="<f8")
+    return table.reshape(len(vectors), -1)
 
 
 class Plain:

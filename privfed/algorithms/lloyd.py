@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.distances import assign, cell_sums
+from privfed.core.distances import assign_each, cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -82,8 +82,7 @@ class LloydSums(Question):
         k, rows = len(self.centers), [client.features for client in clients]
         stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
         owner = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-        # One matrix product a client: its result must not depend on who else is in the stack.
-        labels = np.concatenate([assign(own, self.centers) for own in rows])
+        labels = assign_each(rows, stacked, self.centers)
         counts, sums = cell_sums(stacked, owner * k + labels, len(rows) * k)
         shape = (len(rows), k, stacked.shape[1])
         return [

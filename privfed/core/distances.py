@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,6 +46,14 @@ def assign(rows: FloatArray, centers: FloatArray) -> IntArray:
     origin = centers.mean(axis=0)
     short = centers - origin
     return nearest(np.einsum("kd,kd->k", short, short) + 2.0 * (short @ origin) - 2.0 * (rows @ short.T))
+
+
+def assign_each(clients: Sequence[FloatArray], stacked: FloatArray, centers: FloatArray) -> IntArray:
+    """Return `assign` of each client's rows, one after the other, given also their rows stacked."""
+    if stacked.shape[1] <= FEW_FEATURES:
+        return assign(stacked, centers)
+    # One matrix product a client: its result must not depend on who else is in the stack.
+    return np.concatenate([assign(rows, centers) for rows in clients])
 
 
 def cell_sums(rows: FloatArray, cells: IntArray, n_cells: int) -> tuple[FloatArray, FloatArray]:

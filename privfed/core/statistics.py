@@ -17,6 +17,8 @@ import numpy.typing as npt
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.errors import ArgumentError
 
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+
 
 class Statistics(Mapping[str, FloatArray]):
     """Frozen mapping of names to float64 arrays; two of the same layout add entry by entry."""
@@ -25,6 +27,16 @@ class Statistics(Mapping[str, FloatArray]):
 
     def __init__(self, **arrays: npt.ArrayLike) -> None:
         self._arrays = MappingProxyType({name: frozen_array(array) for name, array in arrays.items()})
+
+    @classmethod
+    def views(cls, layout: Layout, vector: FloatArray) -> Statistics:
+        """Return statistics of a layout whose arrays are views of a read-only flat vector."""
+        arrays, start = {}, 0
+        for name, shape in layout:
+            arrays[name] = vector[start : (start := start + prod(shape))].reshape(shape)
+        made = cls()
+        made._arrays = MappingProxyType(arrays)
+        return made
 
     def __getitem__(self, name: str) -> FloatArray:
         return self._arrays[name]
@@ -45,7 +57,7 @@ class Statistics(Mapping[str, FloatArray]):
         return Statistics(**{name: self[name] + other[name] for name in self})
 
     @property
-    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    def layout(self) -> Layout:
         """Names and shapes, in order."""
         return tuple((name, array.shape) for name, array in self._arrays.items())
 
@@ -98,14 +110,11 @@ class StatisticsSpec:
         self.low = self._flat("low")
         self.high = self._flat("high")
         self.resolution = self._flat("resolution")
+        self.layout = tuple((entry.name, entry.shape) for entry in entries)
+        """Names and shapes, in order."""
 
     def _flat(self, field: str) -> FloatArray:
         return frozen_array(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))
-
-    @property
-    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Names and shapes, in order."""
-        return tuple((entry.name, entry.shape) for entry in self.entries)
 
     def flatten(self, statistics: Statistics) -> FloatArray:
         """Return the statistics as one float64 vector of shape (size,).
@@ -117,19 +126,21 @@ class StatisticsSpec:
             raise ArgumentError(
                 f"statistics have layout {statistics.layout}, the question asks for {self.layout}."
             )
-        return np.concatenate([np.ravel(statistics[entry.name]) for entry in self.entries])
+        return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
 
     def unflatten(self, vector: FloatArray) -> Statistics:
         """Return the statistics that a float64 vector of shape (size,) stands for."""
         if vector.shape != (self.size,):
             raise ArgumentError(f"a vector of shape {vector.shape} does not fit {self.size} entries.")
-        ends = np.cumsum([prod(entry.shape) for entry in self.entries])
-        parts = np.split(vector, ends[:-1])
-        return Statistics(
-            **{entry.name: part.reshape(entry.shape) for entry, part in zip(self.entries, parts, strict=True)}
-        )
+        return Statistics.views(self.layout, frozen_array(vector))
 
     def clip(self, vector: FloatArray) -> tuple[FloatArray, int]:
         """Move a flat answer into its ranges; return it with the number of entries that were outside."""
+        if self.holds(vector):
+            return vector, 0
         clipped = np.clip(vector, self.low, self.high)
         return clipped, int(np.count_nonzero(clipped != vector))
+
+    def holds(self, vectors: FloatArray) -> bool:
+        """Say whether flat answers, float64 of shape (..., size), all lie in their ranges; NaN does not."""
+        return bool((vectors >= self.low).all() and (vectors <= self.high).all())

@@ -113,29 +113,27 @@ def answer_of(*values: float, number: int = 1, clipped: int = 0) -> bytes:
     [
         pytest.param(
             lambda: answer_of(5.0, 0.0, 0.0, 0.0),
-            "statistics outside the question's layout or ranges",
+            "statistics outside the question's ranges",
             id="high",
         ),
         pytest.param(
             lambda: answer_of(0.0, 0.0, 0.0, -0.5),
-            "statistics outside the question's layout or ranges",
+            "statistics outside the question's ranges",
             id="low",
         ),
         pytest.param(
             lambda: answer_of(0.0, np.nan, 0.0, 0.0),
-            "statistics outside the question's layout or ranges",
+            "statistics outside the question's ranges",
             id="nan",
         ),
-        pytest.param(
-            lambda: answer_of(0.0, 0.0, 0.0), "statistics outside the question's layout or ranges", id="short"
-        ),
+        pytest.param(lambda: answer_of(0.0, 0.0, 0.0), "statistics of another layout", id="short"),
         pytest.param(lambda: answer_of(0, 0, 0, 0, number=2), "answers sum 2, asked was 1", id="other-sum"),
         pytest.param(
             lambda: answer_of(0, 0, 0, 0, clipped=-1), "a negative count of clipped entries", id="clipped"
         ),
         pytest.param(
             lambda: encode(PlainAnswer(1, Array((4,), b"\x00" * 31), 0)),
-            "not a well-formed array",
+            "statistics of another layout",
             id="array",
         ),
         pytest.param(lambda: b"garbage", "not a well-formed PlainAnswer or Refusal", id="garbage"),

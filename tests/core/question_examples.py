@@ -1,0 +1,129 @@
+"""One or more examples of every question there is, for the tests that hold for all of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from privfed.algorithms.cells import CellSums
+from privfed.algorithms.fkm import SeededMeans, SteppedMeans
+from privfed.algorithms.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.gathered import GatheredPoints, PointCount
+from privfed.algorithms.kfed import LocalCentroids
+from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.minibatch import MiniBatchMovements
+from privfed.algorithms.points import PointCells, PointSums
+from privfed.algorithms.starts import KMeansCentroids
+from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
+from privfed.core.domain import Ranges
+from privfed.core.question import Question
+from privfed.metrics.agreement import Contingency
+from privfed.metrics.fuzzy_index import FuzzyObjective, FuzzySpread
+from privfed.metrics.local_clusters import LocalClusterCounts
+from privfed.metrics.moments import CentredMoments
+from privfed.metrics.ranges import FeatureRanges
+from privfed.metrics.score import ClientScores, Inertia
+from privfed.metrics.validity import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.privacy.noised import Noised
+
+Make = Callable[[Ranges, np.ndarray], Question]
+
+
+def _grid(ranges: Ranges) -> dict[str, Any]:
+    middle = (ranges.low + ranges.high) / 2
+    if ranges.n_features <= 3:
+        return {"center": middle, "normals": np.empty((0, ranges.n_features)), "per_axis": 2}
+    normals = np.random.default_rng(5).normal(size=(4, ranges.n_features))
+    return {"center": middle, "normals": normals, "per_axis": 0}
+
+
+def _local(k: int, local: str) -> LocalCentroids:
+    return LocalCentroids(n_clusters=k, local=local, min_cluster_size=1, seed=7)
+
+
+def _noised(ranges: Ranges, centers: np.ndarray) -> Noised:
+    """Noise that repeats with the generators; at unit "client", where any question will do."""
+    inner = LloydSums(ranges=ranges, centers=centers)
+    return Noised(
+        ranges=ranges,
+        inner=inner,
+        sigma=np.array([1e6, 2e6]),
+        limits=np.array([1.0, 3.0]),
+        rehearsal=True,
+    )
+
+
+EXAMPLES: dict[str, Make] = {
+    "Noised": _noised,
+    "LloydSums": lambda r, c: LloydSums(ranges=r, centers=c),
+    "WeightedCentroids-dynamic": lambda r, c: WeightedCentroids(ranges=r, centers=c, local_iter=3),
+    "WeightedCentroids-equal": lambda r, c: WeightedCentroids(
+        ranges=r, centers=c, local_iter=4, local_tol=0.5, weights="equal"
+    ),
+    "WeightedCentroids-relocating": lambda r, c: WeightedCentroids(
+        ranges=r, centers=c, local_iter=2, relocate_empty=True
+    ),
+    "FallbackCentroids": lambda r, c: FallbackCentroids(
+        ranges=r, centers=c, local_iter=3, clusters=np.array([len(c) - 1.0])
+    ),
+    "Inertia": lambda r, c: Inertia(ranges=r, centers=c),
+    "ClientScores": lambda r, c: ClientScores(ranges=r, centers=c),
+    "Contingency": lambda r, c: Contingency(ranges=r, centers=c, n_labels=3),
+    "FeatureRanges-finding": lambda r, c: FeatureRanges(ranges=r, find_ranges=True),
+    "FeatureRanges-declared": lambda r, c: FeatureRanges(ranges=r, find_ranges=False),
+    "CellSums": lambda r, c: CellSums(ranges=r, **_grid(r)),
+    "PointCells": lambda r, c: PointCells(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), **_grid(r)),
+    "PointSums": lambda r, c: PointSums(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), centers=c),
+    "ClusterDistances": lambda r, c: ClusterDistances(ranges=r, centers=c),
+    "ClusterDistances-power": lambda r, c: ClusterDistances(ranges=r, centers=c, power=2.5),
+    "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
+    "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
+    "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
+    "CentredMoments": lambda r, c: CentredMoments(ranges=r, center=r.clip(c.mean(axis=0))),
+    "MiniBatchMovements-whole": lambda r, c: MiniBatchMovements(ranges=r, centers=c, epochs=3),
+    "MiniBatchMovements-batches": lambda r, c: MiniBatchMovements(
+        ranges=r, centers=c, epochs=2, batch_size=2, client_learning_rate=0.3
+    ),
+    "PointCells-fuzzy": lambda r, c: PointCells(
+        ranges=r, points=FuzzyCentroids(centers=c, m=1.5, local_iter=3), **_grid(r)
+    ),
+    "PointSums-fuzzy": lambda r, c: PointSums(
+        ranges=r, points=FuzzyCentroids(centers=c, m=2.0, local_iter=5, local_tol=0.1), centers=c
+    ),
+    "FuzzySums": lambda r, c: FuzzySums(ranges=r, centers=c, m=2.0),
+    "FuzzySums-sharp": lambda r, c: FuzzySums(ranges=r, centers=c, m=1.01),
+    "WeightedFuzzyCentroids": lambda r, c: WeightedFuzzyCentroids(ranges=r, centers=c, m=2.0, local_iter=3),
+    "WeightedFuzzyCentroids-u": lambda r, c: WeightedFuzzyCentroids(
+        ranges=r, centers=c, m=3.0, local_iter=4, local_tol=0.5, weight="u"
+    ),
+    "FuzzyObjective": lambda r, c: FuzzyObjective(ranges=r, centers=c),
+    "FuzzySpread": lambda r, c: FuzzySpread(ranges=r, centers=c),
+    "FuzzySpread-power": lambda r, c: FuzzySpread(ranges=r, centers=c, m=1.3, q=2.5),
+    "PointCells-fkm-start": lambda r, c: PointCells(
+        ranges=r, points=SeededMeans(n_clusters=3, min_cluster_size=1, seed=5), **_grid(r)
+    ),
+    "PointSums-fkm-round": lambda r, c: PointSums(
+        ranges=r, points=SteppedMeans(centers=c, min_cluster_size=2), centers=c
+    ),
+    "PointSums-kfed": lambda r, c: PointSums(ranges=r, points=_local(2, "kmeans"), centers=c),
+    "GatheredPoints-fkm": lambda r, c: GatheredPoints(
+        ranges=r, points=SteppedMeans(centers=c, min_cluster_size=1), most=len(c)
+    ),
+    "GatheredPoints-kfed": lambda r, c: GatheredPoints(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
+    "GatheredPoints-too-many": lambda r, c: GatheredPoints(ranges=r, points=_local(3, "kmeans"), most=2),
+    "PointCount": lambda r, c: PointCount(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
+}
+
+RECORD_WISE = {
+    "LloydSums",
+    "Inertia",
+    "Contingency",
+    "CellSums",
+    "ClusterDistances",
+    "ClusterSilhouettes",
+    "ClusterScatter",
+    "CentredMoments",
+    "FuzzySums",
+    "FuzzyObjective",
+    "FuzzySpread",
+}
