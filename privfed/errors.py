@@ -12,6 +12,7 @@
     |-- ProtocolError                     a secure sum ended without a total
     |   |-- NotEnoughClientsError         too few are left to open it
     |   |-- RefusedError                  clients refused to answer
+    |   |-- RepeatsSpentError             clients were lost in more sums than may be asked again
     |   `-- IntegrityError                what came out is not the sum of the contributions
     |-- RunFolderError                    a run folder is missing, damaged or taken
     `-- ResumeError                       a transcript does not fit the run that is to be resumed
@@ -111,6 +112,23 @@ class RefusedError(ProtocolError):
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
         super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened")
+
+
+class RepeatsSpentError(ProtocolError):
+    """Clients were lost in more sums than the fit allows to ask again.
+
+    Attributes:
+        missing: names of the clients that were lost in the last one.
+        repeats: how many sums may be asked again.
+    """
+
+    def __init__(self, *, missing: Iterable[str], repeats: int) -> None:
+        self.missing = tuple(missing)
+        self.repeats = repeats
+        super().__init__(
+            f"clients were lost in a sum ({', '.join(self.missing)}), and the fit has used all {repeats} "
+            "repeats; nothing was opened. Begin a new fit without them, or agree on more repeats."
+        )
 
 
 class IntegrityError(ProtocolError):

@@ -4,12 +4,23 @@ from collections.abc import Callable
 
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
+from privfed.protocols.ckks.ckks import CKKS
+from privfed.protocols.group.group_masked import GroupMasked
 from privfed.protocols.masking.masked import Masked
 from privfed.protocols.plain import Plain
+from privfed.protocols.slotted import Slotted
 
-__all__ = ["Masked", "Plain", "by_name"]
+__all__ = ["CKKS", "NAMES", "GroupMasked", "Masked", "Plain", "Slotted", "by_name"]
 
-_KNOWN: dict[str, Callable[[], SecureSum]] = {"plain": Plain, "masked": Masked}
+_KNOWN: dict[str, Callable[[], SecureSum]] = {
+    "plain": Plain,
+    "masked": Masked,
+    "group-masked": GroupMasked,
+    "ckks": CKKS,
+}
+
+NAMES = tuple(_KNOWN)
+"""Names of the secure sums."""
 
 
 def by_name(name: str) -> SecureSum:

@@ -27,7 +27,38 @@ MAX_CLIPPED = 1 << 32
 _LIMB = 2.0**64
 
 
-class Grid:
+class Layout:
+    """How words lie side by side: narrow ones, then the low and the high limbs of wide entries.
+
+    It is all that adding needs, so that who adds need not know what is added.
+
+    Args:
+        n_narrow: words that are sums modulo 2^64.
+        n_wide: entries of two words each, sums modulo 2^128.
+    """
+
+    def __init__(self, n_narrow: int, n_wide: int) -> None:
+        self.n_narrow, self.n_wide = n_narrow, n_wide
+        self.size = n_narrow + 2 * n_wide
+
+    def add(self, total: Words, words: Words) -> None:
+        """Add words to a total in place, modulo 2^64 and, for wide entries, 2^128."""
+        total[: self.n_narrow] += words[: self.n_narrow]
+        if self.n_wide:
+            low = total[self.n_narrow : -self.n_wide]
+            low += words[self.n_narrow : -self.n_wide]
+            total[-self.n_wide :] += words[-self.n_wide :] + (low < words[self.n_narrow : -self.n_wide])
+
+    def subtract(self, total: Words, words: Words) -> None:
+        """Subtract words from a total in place."""
+        total[: self.n_narrow] -= words[: self.n_narrow]
+        if self.n_wide:
+            low, taken = total[self.n_narrow : -self.n_wide], words[self.n_narrow : -self.n_wide]
+            total[-self.n_wide :] -= words[-self.n_wide :] + (low < taken)
+            low -= taken
+
+
+class Grid(Layout):
     """The grid of one question for cohorts of at most `n_clients` clients.
 
     The words of an answer are its narrow entries, the grid's own two entries, then the low limbs
@@ -51,9 +82,8 @@ class Grid:
                 f"(largest {largest[entry]:.3g}, resolution {spec.resolution[entry]:.3g}); declare a smaller "
                 "domain or max_rows."
             )
-        self.n_wide = int(self.is_wide.sum())
-        self.n_narrow = spec.size - self.n_wide + 2
-        self.size = self.n_narrow + 2 * self.n_wide
+        n_wide = int(self.is_wide.sum())
+        super().__init__(spec.size - n_wide + 2, n_wide)
 
     def encode(self, vector: FloatArray, clipped: int) -> Words:
         """Return a client's answer, already inside its ranges, as words of shape (size,)."""
@@ -85,22 +115,6 @@ class Grid:
             ]
         values: FloatArray = scaled * self.step
         return values, int(signed[self.n_narrow - 2]), int(signed[self.n_narrow - 1])
-
-    def add(self, total: Words, words: Words) -> None:
-        """Add words to a total in place, modulo 2^64 and, for wide entries, 2^128."""
-        total[: self.n_narrow] += words[: self.n_narrow]
-        if self.n_wide:
-            low = total[self.n_narrow : -self.n_wide]
-            low += words[self.n_narrow : -self.n_wide]
-            total[-self.n_wide :] += words[-self.n_wide :] + (low < words[self.n_narrow : -self.n_wide])
-
-    def subtract(self, total: Words, words: Words) -> None:
-        """Subtract words from a total in place."""
-        total[: self.n_narrow] -= words[: self.n_narrow]
-        if self.n_wide:
-            low, taken = total[self.n_narrow : -self.n_wide], words[self.n_narrow : -self.n_wide]
-            total[-self.n_wide :] -= words[-self.n_wide :] + (low < taken)
-            low -= taken
 
 
 def _steps(largest: FloatArray, bits: int) -> FloatArray:

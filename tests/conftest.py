@@ -15,7 +15,13 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
 # Contract tests run over each of these secure sums.
-PROTOCOLS = ["plain", "masked"]
+PROTOCOLS = [
+    "plain",
+    "masked",
+    "group-masked",
+    # Encryption takes time; tests/protocols/ckks/test_estimators.py has a part of these tests by default.
+    pytest.param("ckks", marks=pytest.mark.slow),
+]
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -62,6 +62,19 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
         return tuple(sorted(ranked[: self.size]))
 
+    def fixed(self, n_clients: int) -> bool:
+        """Say whether rounds keep to fixed groups: no sums and differences of totals tell of smaller ones.
+
+        Any two cohorts are the same or share no client, and the clients in none of them, whom everyone's
+        total shows, are none or as many as the smallest cohort.
+        """
+        if self.kind == "sampled":
+            return self.size >= n_clients
+        groups = {frozenset(members) for members in self.rounds}
+        apart = sum(map(len, groups)) == len(frozenset().union(*groups))
+        left = n_clients - sum(map(len, groups)) if groups else 0
+        return apart and (left == 0 or left >= min(map(len, groups)))
+
     def smallest(self, n_clients: int) -> int:
         """Return the size of the smallest cohort that the rule names."""
         if self.kind == "sampled":
@@ -74,10 +87,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         min_clients: shortest list and cohort that a client accepts (n_min).
-        colluders: most clients of a cohort that are assumed to collude with the server (c).
+        colluders: most clients of the smallest cohort that are assumed to collude with the server (c); how
+            many more in a larger one, the secure sum says.
         honest: smallest group of honest clients that a client agrees to be summed with (m).
         max_sums: most sums that a client answers in a fit (R).
         threshold: fewest clients that must be left to open a sum; 0 for the smallest safe number.
+        repeats: how often in a fit a sum may be asked again without clients that were lost in it, where
+            masks are not recovered: two totals that differ by a client show it to who reads both.
+        dropouts: share of a large cohort that may be lost in one sum; it sizes sparse graphs.
     """
 
     min_clients: int = 1
@@ -85,12 +102,19 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     honest: int = 1
     max_sums: int = 1 << 20
     threshold: int = 0
+    dropouts: float = 0.1
+    repeats: int = 0
+    slotted: int = 0
+    slot_contributors: int = 0
 
     def __post_init__(self) -> None:
-        lows = {"min_clients": 1, "colluders": 0, "honest": 1, "max_sums": 1, "threshold": 0}
+        lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
+        lows |= dict.fromkeys(("min_clients", "honest", "max_sums"), 1)
         for name, low in lows.items():
             if getattr(self, name) < low:
                 raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
+        if not 0 <= self.dropouts < 1:
+            raise ArgumentError(f"dropouts must lie in [0, 1), got dropouts={self.dropouts}.")
 
 
 class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,6 +205,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ClientPolicy:
     """What a client answers, whatever the others agree on. Each check depends on messages only.
 
+    The words from `fixed_cohorts` on are defences (`privfed.core.guard`, docs/threat-model.md): each answers
+    an attack, none is a guarantee.
+
     Args:
         questions: names of the questions that it answers; None for all that it knows.
         min_clients: shortest list of clients and cohort that it joins.
@@ -188,6 +215,13 @@ class ClientPolicy:
         min_colluders: fewest colluding clients that its sums must withstand.
         max_sums: most sums that it answers in a fit; None to accept the configuration's number.
         domain: domain that every question's ranges must equal; None to accept the configuration's.
+        fixed_cohorts: join only where rounds keep to fixed groups of clients, so that no two totals differ
+            by a few of them (against disaggregation).
+        max_answers: most questions that it answers in a fit (against differencing and probing).
+        max_jumps: most far movements of the centroids from one question to the next; a restart is one.
+        probing_guard: refuse centroids on a line or far outside the ranges (against probing).
+        min_count: clusters of fewer of its rows are answered as empty; 1 answers all.
+        count_multiple: its counts are rounded to multiples of it, the sums with them; 1 leaves them.
     """
 
     questions: frozenset[str] | None = None
@@ -196,6 +230,28 @@ class ClientPolicy:
     min_colluders: int = 0
     max_sums: int | None = None
     domain: Domain | None = None
+    fixed_cohorts: bool = False
+    max_answers: int | None = None
+    max_jumps: int | None = None
+    probing_guard: bool = False
+    min_count: int = 1
+    count_multiple: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("min_count", "count_multiple"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+
+    @property
+    def guards(self) -> bool:
+        """Whether answers or questions are looked at one by one."""
+        limits = (self.max_answers, self.max_jumps) != (None, None)
+        return limits or self.probing_guard or self.coarsens
+
+    @property
+    def coarsens(self) -> bool:
+        """Whether answers are changed, depending on the data."""
+        return self.min_count > 1 or self.count_multiple > 1
 
     def refuses_configuration(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal to join, or None."""
@@ -209,11 +265,19 @@ class ClientPolicy:
             return "policy:min_colluders"
         if self.max_sums is not None and terms.max_sums > self.max_sums:
             return "policy:max_sums"
+        if self.fixed_cohorts and not configuration.cohorts.fixed(len(configuration.clients)):
+            return "policy:cohorts"
+        if self.coarsens and configuration.privacy is not None:
+            # What depends on data outside the noised totals would void the guarantee.
+            return "policy:coarse"
         return None
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
         """Return the code of the refusal to answer, or None."""
         if self.questions is not None and type(question).__name__ not in self.questions:
+            return "policy:question"
+        inner = getattr(question, "inner", None)
+        if isinstance(inner, Question) and self.refuses_question(inner, configuration):
             return "policy:question"
         if not configuration.allows_ranges(question):
             return "policy:ranges"

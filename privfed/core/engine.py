@@ -25,11 +25,14 @@ class Exchange:
         stage: name of the protocol's stage.
         number: number of the sum, 0 for the set-up.
         requests: position of the client -> bytes.
+        answering: in a simulation, who will be asked for an answer, where others get requests too; it is
+            never sent. None for all who get one.
     """
 
     stage: str
     number: int
     requests: Mapping[int, bytes]
+    answering: tuple[int, ...] | None = None
 
 
 class Engine(Protocol):

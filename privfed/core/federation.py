@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -35,11 +36,14 @@ class Traffic:
         exchanges: exchanges so far, the set-up included.
         down: bytes sent to each client, by position.
         up: bytes received from each client, by position.
+        engine_seconds: CPU seconds of this process within the engine: what the clients took, where they
+            are simulated in this process.
     """
 
     exchanges: int
     down: dict[int, int]
     up: dict[int, int]
+    engine_seconds: float = 0.0
 
 
 class Federation:
@@ -113,8 +117,18 @@ class Federation:
             while True:
                 ask = conversation.send(self.ask(ask))
         except StopIteration as finished:
+            self.close()
             outcome: Outcome = finished.value
             return outcome
+
+    def close(self) -> None:
+        """Deliver the last total to those who open it themselves; more may be asked afterwards.
+
+        Raises:
+            ProtocolError: what the parties hold differs.
+        """
+        if self._opened:
+            self._drive(self._session.close(), self._index - 1)
 
     def ask(self, ask: Ask) -> Total:
         """Ask one question of a cohort and return the total; replayed where the transcript has it.
@@ -153,7 +167,9 @@ class Federation:
         try:
             exchange = next(steps)
             while True:
+                began = time.process_time()
                 replies = self._engine.exchange(exchange, self._timeout)
+                self.traffic.engine_seconds += time.process_time() - began
                 self._count(exchange.requests.items(), replies)
                 self.transcript.exchanged(index, exchange, replies)
                 exchange = steps.send(replies)

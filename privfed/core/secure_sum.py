@@ -37,6 +37,9 @@ class Session(Protocol):
             ProtocolError: no total; nothing was opened.
         """
 
+    def close(self) -> Steps[None]:
+        """Deliver what the parties still wait for at the end of a run; more sums may follow."""
+
 
 class SecureSum(Protocol):
     """A protocol by which a cohort's total is opened."""

@@ -251,6 +251,9 @@ class Transcript:
     def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
         """Cut out what one party saw.
 
+        Where clients open the totals, this record lies on their side: the server alone saw no question
+        and no total of it, and every client saw all of them, those of sums that it was not in included.
+
         Args:
             party: "server", "observer" (who sees the final model only) or "clients" (what the
                 colluding clients see together).
@@ -272,13 +275,23 @@ class Transcript:
         result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
         if party == "observer" and not colluders:
             return View("observer", (), began.configuration.clients, (), result)
-        reads_totals = began.opens_to == party or (began.opens_to == "clients" and bool(colluders))
-        server = party == "server"
-        sums = tuple(self._sum_view(r, server, reads_totals, colluders) for r in self._asked().values())
-        return View(party, colluders, began.configuration.clients, sums, result)
+        server, opens = party == "server", began.opens_to == "clients"
+        reads_totals = began.opens_to == party or (opens and bool(colluders))
+        # Where clients open, the next question is implied: who only relays never holds one.
+        reads_questions = not opens or reads_totals
+        sums = tuple(
+            self._sum_view(r, server, reads_totals, reads_questions, colluders)
+            for r in self._asked().values()
+        )
+        return View(party, colluders, began.configuration.clients, sums, result if reads_questions else {})
 
     def _sum_view(
-        self, asked: Asked, server: bool, reads_totals: bool, colluders: tuple[int, ...]
+        self,
+        asked: Asked,
+        server: bool,
+        reads_totals: bool,
+        reads_questions: bool,
+        colluders: tuple[int, ...],
     ) -> SumView:
         summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
         answers: dict[int, Statistics] = {}
@@ -288,9 +301,9 @@ class Transcript:
         return SumView(
             index=asked.index,
             purpose=asked.purpose,
-            question=_question(asked),
+            question=_question(asked) if reads_questions else None,
             cohort=asked.clients,
-            contributors=summed.contributors if summed and server else (),
+            contributors=summed.contributors if summed and (server or reads_totals) else (),
             total=_unwire(summed.statistics) if summed and reads_totals else None,
             answers=answers,
             upload_bytes=self._upload_bytes(asked.index) if server else {},

@@ -17,7 +17,7 @@ class SumView:
     Args:
         index: index of the sum in the run.
         purpose: what it was for ("range", "start", "round", "score").
-        question: what was asked.
+        question: what was asked; None for who relays only, where clients open the totals.
         cohort: positions of the clients that were asked.
         contributors: positions of those in the sum; empty for who cannot tell.
         total: the opened total; None for who cannot read it.
@@ -27,7 +27,7 @@ class SumView:
 
     index: int
     purpose: str
-    question: Question
+    question: Question | None
     cohort: tuple[int, ...]
     contributors: tuple[int, ...]
     total: Statistics | None
@@ -44,7 +44,8 @@ class View:
         colluding: positions of the clients that tell the party all they know.
         clients: names of all clients, by position.
         sums: what it saw of each sum, in order.
-        result: the public result ("centers"), once the run has ended.
+        result: the result ("centers"), once the run has ended; where clients open the totals, the server
+            has it only from a colluder.
     """
 
     party: str

@@ -103,7 +103,7 @@ class InProcessEngine:
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         """Deliver the requests in order; replies that were held back arrive first."""
         if self._pool is not None:
-            self._pool.expect(exchange.requests)
+            self._pool.expect(exchange.requests if exchange.answering is None else exchange.answering)
         replies, self._late = self._late, []
         for client, request in exchange.requests.items():
             kinds: set[str] = {

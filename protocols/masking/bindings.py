@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.protocols.masking.keys import (
-    KEY_BYTES,
     agree,
     bound,
     bound_prefix,
@@ -16,13 +17,18 @@ from privfed.protocols.masking.keys import (
 )
 from privfed.protocols.masking.messages import Listed
 from privfed.protocols.masking.rules import Agreement
-from privfed.protocols.masking.state import SHARES_BYTES, Pair, Pending
+from privfed.protocols.masking.state import Pair
 
 
 def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
     """Return the session: hash of agreement, fit and list."""
+    return _session(agreement.digest, fit, clients)
+
+
+@lru_cache(maxsize=4)
+def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
     listed = [part for one in clients for part in (one.client, one.key)]
-    return digest("session", agreement.digest, fit, *listed)
+    return digest("session", agreement, fit, *listed)
 
 
 def self_mask_key(seed: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
@@ -64,9 +70,3 @@ def box_key(pair: Pair, session: bytes, number: int, sender: int, holder: int) -
 def part(data: bytes, place: int, size: int) -> bytes:
     """Return one of several parts of the same size."""
     return data[place * size : (place + 1) * size]
-
-
-def share_of(pending: Pending, client: int, which: int) -> bytes:
-    """Return a share that a neighbour gave: of its seed (0), mask key (1) or answer key (2)."""
-    start = pending.prepared.index(client) * SHARES_BYTES + which * KEY_BYTES
-    return pending.shares[start : start + KEY_BYTES]

@@ -36,7 +36,8 @@ class Channel:
         return self._pack(self._up, number, stage, message)
 
     def _pack(self, key: bytes, number: int, stage: Stage, message: Message) -> bytes:
-        return encode(Envelope(number, stage, seal(key, encode(message), self._binding(number, stage))))
+        box = seal(key, encode(message), self._binding(number, stage))
+        return encode(Envelope(number, stage, memoryview(box)))
 
     def open_down(self, envelope: Envelope, expected: Any) -> Any:
         """Return the request in an envelope."""

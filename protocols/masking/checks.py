@@ -5,6 +5,8 @@ Each raises `PolicyError`, whose text is the code of the refusal, or `MessageErr
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from privfed.core.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.masking.bindings import part, receipt_data
@@ -13,13 +15,14 @@ from privfed.protocols.masking.keys import (
     RECEIPT_BYTES,
     SERVER,
     CryptographyError,
+    Registry,
     bound,
     equal,
     mac,
     verify,
 )
-from privfed.protocols.masking.messages import CollectRequest, RosterRequest, Slot, UnmaskRequest
-from privfed.protocols.masking.rules import Agreement, from_bitmap
+from privfed.protocols.masking.messages import CollectRequest, Listed, RosterRequest, Slot, UnmaskRequest
+from privfed.protocols.masking.rules import Agreement, from_bitmap, is_bitmap
 from privfed.protocols.masking.state import BOX_BYTES, Fit, Pending, Secrets
 
 
@@ -28,17 +31,24 @@ def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message:
 
     Stops a server that invents clients, or puts its own keys in the place of theirs.
     """
-    registry, listed = agreement.registry, [one.client for one in message.clients]
-    if listed != sorted(set(listed)) or not set(listed) <= set(range(len(registry.clients))):
-        raise PolicyError("roster:clients")
-    for one in message.clients:
-        signed = bound("advertise", one.client, fit, agreement.digest, one.key)
-        _signed(registry.clients[one.client], one.signature, signed)
+    registry = agreement.registry
+    _check_listed(registry, agreement.digest, fit, message.clients)
     if not any(one.client == me and equal(one.key, key) for one in message.clients):
         raise PolicyError("roster:self")
     _signed(
         registry.server, message.signature, bound("advertise", SERVER, fit, agreement.digest, message.key)
     )
+
+
+@lru_cache(maxsize=2)
+def _check_listed(registry: Registry, agreement: bytes, fit: bytes, listed: tuple[Listed, ...]) -> None:
+    """Check what does not depend on the client; simulated clients, who all get the same list, share it."""
+    positions = [one.client for one in listed]
+    if positions != sorted(set(positions)) or not set(positions) <= set(range(len(registry.clients))):
+        raise PolicyError("roster:clients")
+    for one in listed:
+        signed = bound("advertise", one.client, fit, agreement, one.key)
+        _signed(registry.clients[one.client], one.signature, signed)
 
 
 def _signed(public: bytes, signature: bytes, message: bytes) -> None:
@@ -85,22 +95,26 @@ def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int)
 
 
 def check_prepared(
-    agreement: Agreement, me: int, message: CollectRequest, members: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Check the list of prepared clients; return the prepared neighbours, ascending.
+    agreement: Agreement, session: bytes, me: int, message: CollectRequest
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check the list of prepared clients.
 
     Stops a server that would have a client masked with fewer neighbours than the threshold.
+
+    Returns:
+        The prepared neighbours, and the abscissae at which the client holds their shares.
     """
-    chosen = from_bitmap(members, message.prepared)
-    if chosen is None or me not in chosen:
+    cohort, flags = agreement.cohort(message.cohort), message.prepared
+    if not is_bitmap(flags, len(cohort.members)) or not flags[cohort.place[me]]:
         raise PolicyError("prepared:list")
-    prepared = tuple(j for j in agreement.neighbours(me, message.cohort) if j in chosen)
-    if len(prepared) < agreement.threshold(me, message.cohort):
+    neighbours = agreement.neighbours(session, message.cohort, me)
+    slots = [slot for slot, place in enumerate(neighbours.places.tolist()) if flags[place]]
+    if len(slots) < agreement.threshold(message.cohort):
         raise PolicyError("prepared:few")
     parts = ((message.mask_keys, KEY_BYTES), (message.seed_hashes, KEY_BYTES), (message.boxes, BOX_BYTES))
-    if any(len(data) != size * len(prepared) for data, size in parts):
+    if any(len(data) != size * len(slots) for data, size in parts):
         raise PolicyError("prepared:lengths")
-    return prepared
+    return tuple([neighbours.clients[i] for i in slots]), tuple([neighbours.held[i] for i in slots])
 
 
 def check_pending(keys: Fit, number: int) -> Pending:
@@ -114,7 +128,7 @@ def check_pending(keys: Fit, number: int) -> Pending:
 
 
 def check_stories(
-    agreement: Agreement, me: int, pending: Pending, message: UnmaskRequest
+    agreement: Agreement, pending: Pending, message: UnmaskRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check that each prepared neighbour is either alive or dead; return the living and the dead.
 
@@ -124,7 +138,7 @@ def check_stories(
     if dead is None:
         raise PolicyError("stories:list")
     living = tuple(j for j in pending.prepared if j not in dead)
-    if len(living) < agreement.threshold(me, pending.cohort):
+    if len(living) < agreement.threshold(pending.cohort):
         raise PolicyError("stories:few")
     return living, tuple(j for j in pending.prepared if j in dead)
 

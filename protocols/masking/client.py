@@ -5,7 +5,12 @@ What it checks stands in `checks`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import msgspec
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.core.configuration import ClientPolicy
 from privfed.core.engine import Answerer
@@ -15,15 +20,14 @@ from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.fixed_point import Grid, Words, grid_of
 from privfed.protocols.masking import checks
 from privfed.protocols.masking.bindings import (
-    box_key,
     lock_binding,
     pair_mask_key,
     part,
     receipt_data,
     self_mask_key,
     session_of,
-    share_of,
 )
+from privfed.protocols.masking.boxes import Boxes
 from privfed.protocols.masking.channel import Channel
 from privfed.protocols.masking.keys import (
     KEY_BYTES,
@@ -40,7 +44,6 @@ from privfed.protocols.masking.keys import (
     parsed,
     public_key,
     seal,
-    unseal,
 )
 from privfed.protocols.masking.keystream import Masker
 from privfed.protocols.masking.messages import (
@@ -58,16 +61,10 @@ from privfed.protocols.masking.messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masking.rules import (
-    Agreement,
-    box_binding,
-    check_cohort,
-    cohort_digest,
-    sum_header,
-    threshold,
-)
+from privfed.protocols.masking.rules import Agreement, check_cohort, sum_header, threshold
 from privfed.protocols.masking.shamir import share
-from privfed.protocols.masking.state import BOX_BYTES, Fit, Pair, Pending, Secrets, State
+from privfed.protocols.masking.sizes import FULL_GRAPH
+from privfed.protocols.masking.state import ANSWER, MASK, SEED, Fit, Pair, Pending, Secrets, State
 
 MAX_PREPARED = 4
 """Most sums to come that a client holds key material for."""
@@ -94,8 +91,8 @@ class MaskedClient:
 
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only."""
-        keys = state.keys
-        if keys is not None and equal(digest("request", request), keys.reply_to):
+        keys, request_hash = state.keys, digest("request", request)
+        if keys is not None and equal(request_hash, keys.reply_to):
             return state, keys.reply
         channel, envelope = None, None
         try:
@@ -119,7 +116,7 @@ class MaskedClient:
                 return state, encode(refusal)
             return state, channel.up(envelope.number, envelope.stage, refusal)
         packed = channel.up(message.number, message.stage, reply)
-        keys = msgspec.structs.replace(keys, reply_to=digest("request", request), reply=packed)
+        keys = msgspec.structs.replace(keys, reply_to=request_hash, reply=packed)
         return msgspec.structs.replace(state, keys=keys), packed
 
     # Set-up of a fit.
@@ -156,9 +153,11 @@ class MaskedClient:
         session = session_of(self._agreement, state.fit, message.clients)
         shared = agree(state.key, message.key)
         channel_key = extract(shared, bound("channel", session, self._me))
-        others = [one for one in message.clients if one.client != self._me]
-        pairs = {one.client: self._pair(state.key, one, session) for one in others}
-        keys = Fit(session, channel_key, pairs, answered=state.answered)
+        listed = public_keys(message.clients, len(self._agreement.configuration.clients))
+        keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered)
+        if len(self._agreement.configuration.clients) <= FULL_GRAPH:
+            keys = self._with_pairs(keys, [one.client for one in message.clients if one.client != self._me])
+            keys = msgspec.structs.replace(keys, secret=b"", listed=b"")
         keys, preparations = self._prepare(keys, message.upcoming)
         reply = Channel(channel_key, session, self._me).up(0, "prepare", Prepared(preparations))
         return msgspec.structs.replace(state, key=b"", keys=keys), reply
@@ -171,9 +170,18 @@ class MaskedClient:
         reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", Prepared(preparations))
         return msgspec.structs.replace(state, keys=keys), reply
 
-    def _pair(self, key: bytes, other: Listed, session: bytes) -> Pair:
-        low, high = sorted((self._me, other.client))
-        base = extract(agree(key, other.key), bound("pair", session, low, high))
+    def _with_pairs(self, keys: Fit, clients: Sequence[int]) -> Fit:
+        """Agree on keys with those of some clients who are on the list and with whom there is none yet."""
+        new = [j for j in clients if j not in keys.pairs and any(part(keys.listed, j, KEY_BYTES))]
+        if not new:
+            return keys
+        own = parsed(keys.secret)
+        pairs = {j: self._pair(own, j, part(keys.listed, j, KEY_BYTES), keys.session) for j in new}
+        return msgspec.structs.replace(keys, pairs=keys.pairs | pairs)
+
+    def _pair(self, key: bytes | X25519PrivateKey, other: int, public: bytes, session: bytes) -> Pair:
+        low, high = sorted((self._me, other))
+        base = extract(agree(key, public), bound("pair", session, low, high))
         return Pair(expand(base, bound("boxes", session)), expand(base, bound("receipts", session)))
 
     # Within a fit.
@@ -198,7 +206,7 @@ class MaskedClient:
         for slot in upcoming:
             checks.check_slot(keys, slot)
             if slot.number not in secrets:
-                secrets[slot.number] = self._new_secrets(keys, slot)
+                keys, secrets[slot.number] = self._new_secrets(keys, slot)
             preparations.append(secrets[slot.number].sent)
         # A sum that passed this client by is closed for good once too many later ones are prepared.
         closed = sorted(secrets)[:-MAX_PREPARED]
@@ -207,34 +215,27 @@ class MaskedClient:
             preparations
         )
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
-        configuration, me = self._agreement.configuration, self._me
-        checks.check_label(configuration, slot.cohort)
-        members = configuration.cohort(slot.cohort)
-        if me not in members:
+    def _new_secrets(self, keys: Fit, slot: Slot) -> tuple[Fit, Secrets]:
+        agreement, me = self._agreement, self._me
+        checks.check_label(agreement.configuration, slot.cohort)
+        cohort = agreement.cohort(slot.cohort)
+        if me not in cohort.place:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
-        check_cohort(len(members), configuration.terms)
-        neighbours = self._agreement.neighbours(me, slot.cohort)
+        check_cohort(len(cohort.members), agreement.configuration.terms)
+        neighbours = agreement.neighbours(keys.session, slot.cohort, me)
+        keys = self._with_pairs(keys, neighbours.clients)
         mask, seed, answer_key = new_secret(), new_secret(), new_secret()
-        t = threshold(len(neighbours), configuration.terms)
-        abscissae = tuple(members.index(j) + 1 for j in neighbours)
-        shares = share(seed + mask + answer_key, abscissae, t)
-        mask_key, seed_hash, cohort = (
-            public_key(mask),
-            digest("seed", seed),
-            cohort_digest(slot.cohort, members),
-        )
-        boxes = []
-        for j, abscissa, own in zip(neighbours, abscissae, shares, strict=True):
-            pair = keys.pairs.get(j)
-            if pair is None:
-                # Not on the list of this fit: the box is for nobody, and has the length of the others.
-                boxes.append(bytes(BOX_BYTES))
-                continue
-            data = box_binding(keys.session, slot.number, me, j, t, abscissa, cohort, mask_key, seed_hash)
-            boxes.append(seal(box_key(pair, keys.session, slot.number, me, j), own.tobytes(), data))
-        sent = Preparation(slot.number, slot.cohort, mask_key, seed_hash, b"".join(boxes))
-        return Secrets(mask, seed, answer_key, sent)
+        boxes = self._boxes(keys, slot.number, slot.cohort)
+        shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
+        mask_key, seed_hash = public_key(mask), digest("seed", seed)
+        sealed = boxes.sealed(mask_key, seed_hash, neighbours, shares)
+        sent = Preparation(slot.number, slot.cohort, mask_key, seed_hash, sealed)
+        return keys, Secrets(mask, seed, answer_key, sent)
+
+    def _boxes(self, keys: Fit, number: int, label: int) -> Boxes:
+        cohort = self._agreement.cohort(label)
+        t = threshold(len(cohort.members), self._agreement.configuration.terms)
+        return Boxes(keys.pairs, keys.session, number, self._me, t, cohort.digest)
 
     def _collect(
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
@@ -242,13 +243,14 @@ class MaskedClient:
         """Stage A: answer, masked with the own seed and with every prepared neighbour."""
         secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
         question = admit(message.question, self._policy, self._agreement.configuration)
-        members = self._agreement.configuration.cohort(message.cohort)
-        prepared = checks.check_prepared(self._agreement, self._me, message, members)
-        cohort = cohort_digest(message.cohort, members)
-        shares = self._open_boxes(keys, number, message, members, prepared, cohort)
-        header = sum_header(keys.session, number, message.index, message.question, cohort, message.prepared)
+        cohort = self._agreement.cohort(message.cohort)
+        prepared, held = checks.check_prepared(self._agreement, keys.session, self._me, message)
+        shares = self._boxes(keys, number, message.cohort).opened(prepared, held, message)
+        header = sum_header(
+            keys.session, number, message.index, message.question, cohort.digest, message.prepared
+        )
         own = answer(question, message.index, answerer)
-        grid = grid_of(message.question, len(members))
+        grid = grid_of(message.question, len(cohort.members))
         words = grid.encode(own.vector, own.clipped)
         self._mask(words, grid, keys, secrets, header, message, prepared, number)
         receipts = b"".join(
@@ -260,33 +262,7 @@ class MaskedClient:
             keys, last=number, answered=keys.answered + 1, secrets=later, pending=pending
         )
         keys, preparations = self._prepare(keys, message.upcoming)
-        return keys, Upload(words.tobytes(), receipts, preparations)
-
-    def _open_boxes(
-        self,
-        keys: Fit,
-        number: int,
-        message: CollectRequest,
-        members: tuple[int, ...],
-        prepared: tuple[int, ...],
-        cohort: bytes,
-    ) -> bytes:
-        """Open what each prepared neighbour gave this client to hold; this authenticates its mask key."""
-        me, configuration, opened = self._me, self._agreement.configuration, []
-        abscissa = members.index(me) + 1
-        t = threshold(len(members) - 1, configuration.terms)
-        for place, j in enumerate(prepared):
-            mask_key = part(message.mask_keys, place, KEY_BYTES)
-            seed_hash = part(message.seed_hashes, place, KEY_BYTES)
-            data = box_binding(keys.session, number, j, me, t, abscissa, cohort, mask_key, seed_hash)
-            if j not in keys.pairs:
-                raise PolicyError(f"box:{j}")
-            try:
-                key = box_key(keys.pairs[j], keys.session, number, j, me)
-                opened.append(unseal(key, part(message.boxes, place, BOX_BYTES), data))
-            except CryptographyError:
-                raise PolicyError(f"box:{j}") from None
-        return b"".join(opened)
+        return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
 
     def _mask(
         self,
@@ -313,15 +289,23 @@ class MaskedClient:
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: for each prepared neighbour a share of one secret, never of two."""
         pending = checks.check_pending(keys, number)
-        living, dead = checks.check_stories(self._agreement, self._me, pending, message)
+        living, dead = checks.check_stories(self._agreement, pending, message)
         good = checks.check_receipts(keys, pending, self._me, living, message.receipts)
-        if len(good) < self._agreement.threshold(self._me, pending.cohort):
+        if len(good) < self._agreement.threshold(pending.cohort):
             raise PolicyError("receipts")
-        seeds = b"".join(share_of(pending, j, 0) for j in good)
-        masks = b"".join(share_of(pending, j, 1) for j in dead)
+        shares = np.frombuffer(pending.shares, dtype=np.uint8).reshape(-1, 3, KEY_BYTES)
+        place = {j: place for place, j in enumerate(pending.prepared)}
+        of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
         lock = expand(pending.answer, bound("lock", keys.session, number, self._me, pending.header))
-        left_out = tuple(j for j in living if j not in good)
+        left_out = tuple([j for j in living if j not in set(good)])
         story = lock_binding(pending.header, self._me, message.dead, left_out)
+        locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), story)
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
-        answers = b"".join(share_of(pending, j, 2) for j in good)
-        return keys, Unmasking(left_out, answers, seal(lock, seeds + masks, story), preparations)
+        return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
+
+
+@lru_cache(maxsize=2)
+def public_keys(listed: tuple[Listed, ...], n: int) -> bytes:
+    """Return the public keys of a list, by position: 32 bytes for each of n clients, zeros for the others."""
+    keys = {one.client: one.key for one in listed}
+    return b"".join([keys.get(client, bytes(KEY_BYTES)) for client in range(n)])

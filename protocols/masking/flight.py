@@ -1,8 +1,12 @@
-"""One masked sum in flight on the coordinator: requests out, uploads in, secrets opened, masks off."""
+"""One masked sum in flight on the coordinator: requests out, uploads in, secrets opened, masks off.
+
+What clients make for each other is kept in arrays with a row for each member of the cohort and a column
+for each of its neighbours; `_turned` looks up what the neighbours made for a member.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +15,7 @@ from privfed.core.messages import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.fixed_point import Grid, Words
 from privfed.protocols.masking.bindings import lock_binding, pair_mask_key, self_mask_key
+from privfed.protocols.masking.graph import Places
 from privfed.protocols.masking.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
@@ -32,31 +37,22 @@ from privfed.protocols.masking.messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masking.rules import Agreement, bitmap, cohort_digest, sum_header, threshold
+from privfed.protocols.masking.rules import Agreement, sum_header
 from privfed.protocols.masking.shamir import Bytes
 from privfed.protocols.masking.state import BOX_BYTES
-from privfed.protocols.masking.unmasking import Accept, Shares
+from privfed.protocols.masking.unmasking import Accept, Flags, Shares
 
 
-def _without(members: tuple[int, ...], client: int) -> tuple[int, ...]:
-    return tuple(i for i in members if i != client)
-
-
-def _table(rows: Iterable[tuple[int, bytes]], n: int, size: int) -> Bytes:
-    """Lay out what each client made for all others: uint8 of shape (n, n, size), by maker and receiver."""
-    table = np.zeros((n, n, size), dtype=np.uint8)
-    for place, data in rows:
-        parts = np.frombuffer(data, dtype=np.uint8).reshape(n - 1, size)
-        table[place, :place], table[place, place + 1 :] = parts[:place], parts[place:]
-    return table
+def _rows(data: bytes, size: int) -> Bytes:
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
 
 
 class Flight:
     """A sum of one cohort, and what befell its clients.
 
     Attributes:
-        prepared: clients whose preparation arrived, ascending (P).
-        receipts: client -> the receipts of its upload; its keys are the living (U).
+        prepared: clients whose preparation arrived, and those of t prepared neighbours at least (P).
+        living: clients whose upload arrived (U).
         answers: client -> its unmasking.
         dropped: client -> the stage in which it was lost.
         rejected: client -> why a message of it was thrown away.
@@ -71,45 +67,55 @@ class Flight:
         index: int,
         question: bytes,
         cohort: int,
-        prepared: tuple[int, ...],
         preparations: Mapping[int, Preparation],
         grid: Grid,
     ) -> None:
-        self.number, self.grid, self.prepared = number, grid, prepared
-        self._session, self._cohort, self._index, self._question = session, cohort, index, question
-        self._preparations = preparations
-        self._members = agreement.configuration.cohort(cohort)
-        self._threshold = threshold(len(self._members) - 1, agreement.configuration.terms)
-        self._bitmap = bitmap(self._members, frozenset(prepared))
-        cohort_hash = cohort_digest(cohort, self._members)
-        self._header = sum_header(session, number, index, question, cohort_hash, self._bitmap)
+        self.number, self.grid = number, grid
+        self._session, self._label, self._index, self._question = session, cohort, index, question
+        self._preparations, self._cohort = preparations, agreement.cohort(cohort)
+        self._threshold = agreement.threshold(cohort)
+        members = self._cohort.members
+        self._neighbours, self._back = agreement.graph(session, cohort).rows(np.arange(len(members)))
+        self._is_prepared = self._core(preparations)
+        self.prepared = self._clients(self._is_prepared)
+        self._bitmap = self._is_prepared.tobytes()
+        self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap)
         self._total: Words = np.zeros(grid.size, dtype=np.uint64)
-        self._place = {i: place for place, i in enumerate(self._members)}
-        self._prepared_place = {i: place for place, i in enumerate(prepared)}
-        self.receipts: dict[int, bytes] = {}
-        self._living: tuple[int, ...] = ()
+        self._is_living = np.zeros(len(members), dtype=np.bool_)
+        self._receipts = np.zeros((*self._neighbours.shape, RECEIPT_BYTES), dtype=np.uint8)
+        self.living: dict[int, None] = {}
         self.answers: dict[int, Unmasking] = {}
         self.dropped: dict[int, str] = {}
         self.rejected: dict[int, str] = {}
         self.refused: dict[int, str] = {}
 
-    @property
-    def living(self) -> tuple[int, ...]:
-        """Clients whose upload arrived, ascending."""
-        if len(self._living) != len(self.receipts):
-            self._living = tuple(i for i in self.prepared if i in self.receipts)
-        return self._living
+    def _core(self, prepared: Container[int]) -> Flags:
+        """Leave out whoever has too few prepared neighbours: it would refuse, and could not be recovered."""
+        flags = np.array([i in prepared for i in self._cohort.members])
+        while True:
+            kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
+            if np.array_equal(kept, flags):
+                return flags
+            flags = kept
 
-    @property
-    def dead(self) -> tuple[int, ...]:
-        """Prepared clients whose upload did not arrive, ascending."""
-        return tuple(i for i in self.prepared if i not in self.receipts)
+    def _clients(self, flags: Flags) -> tuple[int, ...]:
+        return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
+
+    def _turned(self, made: Bytes, place: int, chosen: Flags) -> Bytes:
+        """Return what some neighbours of a member made for it, uint8 of shape (n_chosen, size)."""
+        turned: Bytes = made[self._neighbours[place][chosen], self._back[place][chosen]]
+        return turned
+
+    def is_cut_off(self, left: Container[int]) -> bool:
+        """Say whether a prepared client has too few neighbours left to open its secrets."""
+        flags = np.array([i in left for i in self._cohort.members])
+        return bool((flags[self._neighbours[self._is_prepared]].sum(axis=1) < self._threshold).any())
 
     def note(self, read: Mapping[int, object], rejected: Mapping[int, str], stage: str) -> None:
         """Keep who refused and whose messages were thrown away, and who was lost in a stage."""
         self.rejected.update(rejected)
         self.refused.update({i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)})
-        left = self.receipts if stage == "collect" else self.answers
+        left: Container[int] = self.living if stage == "collect" else self.answers
         for client in self.prepared:
             if client not in left:
                 self.dropped.setdefault(client, stage)
@@ -118,60 +124,77 @@ class Flight:
 
     def collect_request(self, client: int, upcoming: tuple[Slot, ...]) -> CollectRequest:
         """Return what one client needs to mask its answer."""
-        others = _without(self.prepared, client)
-        keys = [self._preparations[j].mask_key for j in others]
-        hashes = [self._preparations[j].seed_hash for j in others]
-        boxes = self._boxes[[self._place[j] for j in others], self._place[client]]
+        place = self._cohort.place[client]
+        chosen = self._is_prepared[self._neighbours[place]]
+        keys, hashes, boxes = self._made
+        others = self._neighbours[place][chosen]
         return CollectRequest(
-            self._cohort,
+            self._label,
             self._index,
             self._question,
             self._bitmap,
-            b"".join(keys),
-            b"".join(hashes),
-            boxes.tobytes(),
+            keys[others].tobytes(),
+            hashes[others].tobytes(),
+            self._turned(boxes, place, chosen).tobytes(),
             upcoming,
         )
 
     @cached_property
-    def _boxes(self) -> Bytes:
-        rows = ((self._place[i], self._preparations[i].boxes) for i in self.prepared)
-        return _table(rows, len(self._members), BOX_BYTES)
+    def _made(self) -> tuple[Bytes, Bytes, Bytes]:
+        """Mask keys, seed hashes and boxes that the members made; zeros for the unprepared."""
+        n, d = self._neighbours.shape
+        keys, hashes = (np.zeros((n, KEY_BYTES), dtype=np.uint8) for _ in range(2))
+        boxes = np.zeros((n, d, BOX_BYTES), dtype=np.uint8)
+        for place, client in enumerate(self._cohort.members):
+            if self._is_prepared[place]:
+                one = self._preparations[client]
+                keys[place], hashes[place] = (
+                    _rows(data, KEY_BYTES)[0] for data in (one.mask_key, one.seed_hash)
+                )
+                boxes[place] = _rows(one.boxes, BOX_BYTES)
+        return keys, hashes, boxes
+
+    def close_uploads(self) -> None:
+        """Take no more uploads; what only these needed is let go."""
+        del self._made
 
     def unmask_request(self, client: int, upcoming: tuple[Slot, ...]) -> UnmaskRequest:
-        """Return what one client needs to know of the others: the dead, and the living's receipts."""
-        senders = [self._prepared_place[j] for j in _without(self.living, client)]
-        receipts = self._receipts[senders, self._prepared_place[client]]
-        return UnmaskRequest(self._dead_bitmap(client), receipts.tobytes(), upcoming)
+        """Return what one client needs to know of its neighbours: the dead, and the living's receipts."""
+        place = self._cohort.place[client]
+        living = self._is_living[self._neighbours[place]]
+        receipts = self._turned(self._receipts, place, living)
+        return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming)
 
-    @cached_property
-    def _receipts(self) -> Bytes:
-        """The receipts of all uploads; first looked at when no more uploads come."""
-        rows = ((self._prepared_place[i], receipts) for i, receipts in self.receipts.items())
-        return _table(rows, len(self.prepared), RECEIPT_BYTES)
-
-    def _dead_bitmap(self, client: int) -> bytes:
-        return bitmap(_without(self.prepared, client), frozenset(self.dead))
+    def _dead_bitmap(self, place: int) -> bytes:
+        """Return which of a member's prepared neighbours are dead."""
+        others = self._neighbours[place]
+        dead: Flags = ~self._is_living[others[self._is_prepared[others]]]
+        return dead.tobytes()
 
     # Replies.
 
     def add(self, client: int, upload: Upload, name: str) -> None:
         """Check one upload and add it to the total."""
-        receipts = RECEIPT_BYTES * (len(self.prepared) - 1)
+        place = self._cohort.place[client]
+        chosen = self._is_prepared[self._neighbours[place]]
+        receipts = RECEIPT_BYTES * int(chosen.sum())
         if len(upload.words) != 8 * self.grid.size or len(upload.receipts) != receipts:
             raise MessageError("an upload of another length", sender=name, stage="collect")
         self.grid.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
-        self.receipts[client] = upload.receipts
+        self._receipts[place, chosen] = _rows(upload.receipts, RECEIPT_BYTES)
+        self._is_living[place] = True
+        self.living[client] = None
 
     def answer(self, client: int, reply: Unmasking, name: str) -> None:
         """Check the form of one unmasking and keep it."""
-        neighbours = _without(self.living, client)
+        others = self._neighbours[self._cohort.place[client]]
+        living = [self._cohort.members[other] for other in others[self._is_living[others]].tolist()]
         left_out = set(reply.left_out)
-        if not left_out <= set(neighbours) or list(reply.left_out) != sorted(left_out):
+        if reply.left_out != tuple([j for j in living if j in left_out]):
             raise MessageError("leaves out clients that are not alive", sender=name, stage="unmask")
-        if len(neighbours) - len(left_out) < self._threshold:
+        if len(living) - len(left_out) < self._threshold:
             raise MessageError("leaves out too many", sender=name, stage="unmask")
-        if len(reply.answer_shares) != KEY_BYTES * (len(neighbours) - len(left_out)):
+        if len(reply.answer_shares) != KEY_BYTES * (len(living) - len(left_out)):
             raise MessageError("shares of another length", sender=name, stage="unmask")
         self.answers[client] = reply
 
@@ -184,71 +207,94 @@ class Flight:
             IntegrityError: shares do not give secrets that fit the preparations.
         """
         locked = self._unlock()
-        seeds = self._secrets({i: seeds for i, (seeds, _) in locked.items()}, self.living, self._is_seed)
-        masks = self._secrets({i: masks for i, (_, masks) in locked.items()}, self.dead, self._is_mask)
+        good = {place: self._good(place) for place in locked}
+        dead = {place: self._dead(place) for place in locked}
+        of_seeds = self._shares({place: (good[place], seeds) for place, (seeds, _) in locked.items()})
+        of_masks = self._shares({place: (dead[place], masks) for place, (_, masks) in locked.items()})
+        seeds = self._secrets(of_seeds, np.flatnonzero(self._is_living), self._is_seed)
+        masks = self._secrets(of_masks, np.flatnonzero(self._is_prepared & ~self._is_living), self._is_mask)
         masker = Masker(self.grid)
-        for i in self.living:
-            masker.subtract(self._total, self_mask_key(seeds[i], self._session, self.number, i, self._header))
-        for j in self.dead:
-            self._remove_pair_masks(masker, j, masks[j])
+        for place, seed in seeds.items():
+            client = self._cohort.members[place]
+            masker.subtract(
+                self._total, self_mask_key(seed, self._session, self.number, client, self._header)
+            )
+        for place, mask in masks.items():
+            self._remove_pair_masks(masker, place, mask)
         return self._total
 
-    def _remove_pair_masks(self, masker: Masker, dead: int, secret: bytes) -> None:
-        own = parsed(secret)
-        for i in self.living:
+    def _remove_pair_masks(self, masker: Masker, place: int, secret: bytes) -> None:
+        own, dead = parsed(secret), self._cohort.members[place]
+        others = self._neighbours[place]
+        for other in others[self._is_living[others]].tolist():
+            i = self._cohort.members[other]
             public = self._preparations[i].mask_key
             key = pair_mask_key(own, public, self._session, self.number, dead, i, self._header)
             (masker.subtract if i < dead else masker.add)(self._total, key)
 
-    def _good(self, client: int) -> tuple[int, ...]:
-        left_out = set(self.answers[client].left_out)
-        return tuple(j for j in self.living if j != client and j not in left_out)
+    def _good(self, place: int) -> Flags:
+        """Return whose answer keys and seeds a member gave shares of, bool of shape (d,)."""
+        others = self._neighbours[place]
+        left_out = self.answers[self._cohort.members[place]].left_out
+        good: Flags = self._is_living[others] & ~np.isin(others, [self._cohort.place[j] for j in left_out])
+        return good
+
+    def _dead(self, place: int) -> Flags:
+        others = self._neighbours[place]
+        dead: Flags = self._is_prepared[others] & ~self._is_living[others]
+        return dead
 
     def _unlock(self) -> dict[int, tuple[Bytes, Bytes]]:
         """Open the answer keys, and with them the locked shares: of seeds, and of mask keys."""
         unlocked: dict[int, tuple[Bytes, Bytes]] = {}
 
-        def accept(client: int, key: bytes) -> bool:
+        def accept(place: int, key: bytes) -> bool:
+            client = self._cohort.members[place]
             reply = self.answers[client]
             lock = expand(key, bound("lock", self._session, self.number, client, self._header))
-            story = lock_binding(self._header, client, self._dead_bitmap(client), reply.left_out)
+            story = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
             try:
                 plain = unseal(lock, reply.locked, story)
             except CryptographyError:
                 return False
-            n_seeds, n_masks = len(self._good(client)), len(self.dead)
+            n_seeds, n_masks = int(self._good(place).sum()), int(self._dead(place).sum())
             if len(plain) != KEY_BYTES * (n_seeds + n_masks):
                 return False
-            rows = np.frombuffer(plain, dtype=np.uint8).reshape(-1, KEY_BYTES)
-            unlocked[client] = rows[:n_seeds], rows[n_seeds:]
+            rows = _rows(plain, KEY_BYTES)
+            unlocked[place] = rows[:n_seeds], rows[n_seeds:]
             return True
 
-        held = {
-            i: (self._good(i), np.frombuffer(reply.answer_shares, dtype=np.uint8).reshape(-1, KEY_BYTES))
-            for i, reply in self.answers.items()
+        answered = sorted(self._cohort.place[i] for i in self.answers)
+        in_clear = {
+            i: _rows(self.answers[self._cohort.members[i]].answer_shares, KEY_BYTES) for i in answered
         }
-        shares = Shares(held, self._abscissae, self._threshold)
-        shares.open(tuple(sorted(self.answers)), accept)
+        self._shares({i: (self._good(i), in_clear[i]) for i in answered}).open(answered, accept)
         return unlocked
 
-    @property
-    def _abscissae(self) -> dict[int, int]:
-        return {i: place + 1 for i, place in self._place.items()}
+    def _shares(self, gave: Mapping[int, tuple[Flags, Bytes]]) -> Shares:
+        """Lay out what each member gave, by whose secrets they are shares of."""
+        n, d = self._neighbours.shape
+        given, values = np.zeros((n, d), dtype=np.bool_), np.zeros((n, d, KEY_BYTES), dtype=np.uint8)
+        for place, (chosen, shares) in gave.items():
+            owners, columns = self._neighbours[place][chosen], self._back[place][chosen]
+            given[owners, columns], values[owners, columns] = True, shares
+        return Shares(given, values, self._threshold)
 
-    def _secrets(
-        self, rows: Mapping[int, Bytes], targets: tuple[int, ...], accept: Accept
-    ) -> dict[int, bytes]:
-        held = {i: (self._good(i) if targets == self.living else targets, data) for i, data in rows.items()}
-        opened, failed = Shares(held, self._abscissae, self._threshold).open(targets, accept)
+    def _secrets(self, shares: Shares, targets: Places, accept: Accept) -> dict[int, bytes]:
+        opened, failed = shares.open(targets.tolist(), accept)
         if failed:
+            names = [self._cohort.members[place] for place in failed]
             raise IntegrityError(
-                f"shares of clients {failed} do not give what they committed to in sum {self.number}: a "
+                f"shares of clients {names} do not give what they committed to in sum {self.number}: a "
                 "client sent wrong shares, or too few answered. Nothing was opened; ask again."
             )
         return opened
 
-    def _is_seed(self, client: int, secret: bytes) -> bool:
-        return equal(digest("seed", secret), self._preparations[client].seed_hash)
+    def _is_seed(self, place: int, secret: bytes) -> bool:
+        return equal(digest("seed", secret), self._preparation(place).seed_hash)
 
-    def _is_mask(self, client: int, secret: bytes) -> bool:
-        return equal(public_key(secret), self._preparations[client].mask_key)
+    def _is_mask(self, place: int, secret: bytes) -> bool:
+        return equal(public_key(secret), self._preparation(place).mask_key)
+
+    def _preparation(self, place: int) -> Preparation:
+        return self._preparations[self._cohort.members[place]]

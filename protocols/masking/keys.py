@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -30,7 +31,11 @@ SERVER = 0xFFFFFFFF
 """The coordinator's number where a party is named in four bytes."""
 
 
-_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))
+_ORDER_8 = 325606250916557431795983626356110631294008115727848805560023387167927233504
+_OTHER_OF_ORDER_8 = 39382357235489614581723060781553021112529911719440698176882885853963445705823
+_PRIME = 2**255 - 19
+_SMALL_ORDER = frozenset({0, 1, _ORDER_8, _OTHER_OF_ORDER_8, _PRIME - 1, _PRIME, _PRIME + 1})
+"""The points of small order on the curve and its twist, all their encodings, without the top bit."""
 
 
 class CryptographyError(Exception):
@@ -59,7 +64,7 @@ def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
 
 def with_numbers(prefix: bytes, *numbers: int) -> bytes:
     """Return a prefix with numbers of eight bytes after it."""
-    return prefix + b"".join([number.to_bytes(8, "big") for number in numbers])
+    return prefix + struct.pack(f">{len(numbers)}Q", *numbers)
 
 
 def digest(tag: str, *parts: bytes | int) -> bytes:
@@ -120,17 +125,17 @@ def check_public_key(public: bytes) -> None:
     Raises:
         CryptographyError: it is malformed, or of small order.
     """
-    # A small order divides the cofactor, and so every secret: any one shows it.
-    agree(_ANY_KEY, public)
+    if len(public) != KEY_BYTES or int.from_bytes(public, "little") % 2**255 in _SMALL_ORDER:
+        raise CryptographyError("unusable public key")
 
 
-def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+def seal(key: bytes, plaintext: bytes | memoryview, associated: bytes) -> bytes:
     """Encrypt and authenticate; a random nonce goes before the ciphertext."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
 
 
-def unseal(key: bytes, sealed: bytes, associated: bytes) -> bytes:
+def unseal(key: bytes, sealed: bytes | memoryview, associated: bytes) -> bytes:
     """Decrypt and check what `seal` made.
 
     Raises:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from privfed.protocols.fixed_point import Grid, Words
+from privfed.protocols.fixed_point import Layout, Words
 
 BLOCK_WORDS = 1 << 15
 
 _ZEROS = memoryview(bytes(8 * BLOCK_WORDS))
-_START = bytes(16)
+_FROM_ZERO = modes.CTR(bytes(16))
 
 
 def _stream(key: bytes) -> CipherContext:
-    return Cipher(algorithms.AES256(key), modes.CTR(_START)).encryptor()
+    return Cipher(algorithms.AES256(key), _FROM_ZERO).encryptor()
 
 
 def keystream(key: bytes, size: int) -> Words:
@@ -28,13 +28,13 @@ def keystream(key: bytes, size: int) -> Words:
 
 
 class Masker:
-    """Adds and subtracts keystreams of one grid.
+    """Adds and subtracts keystreams of one layout.
 
     Args:
         grid: the layout of the words.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Layout) -> None:
         self._grid = grid
         self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
         self._block = np.frombuffer(self._buffer, dtype="<u8")

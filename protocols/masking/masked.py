@@ -1,9 +1,9 @@
 """Masked sums: what users configure.
 
 Bonawitz et al.: Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017
-(double masking, Shamir shares), with the changes of docs/protocols/masked.md: key material is made
-one sum ahead, so that a sum costs two exchanges, and unmasking answers are locked, so that telling
-clients different stories opens nothing.
+(double masking, Shamir shares), with the sparse graph of Bell et al., CCS 2020, above 200 clients
+and the changes of docs/protocols/masked.md: key material is made one sum ahead, so that a sum costs
+two exchanges, and unmasking answers are locked, so that telling clients different stories opens nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ class Masked:
     does not hide totals, and any client can spoil or stop a sum.
 
     Args:
-        colluders: most clients that collude with the server, in any cohort that it may ask, everyone
-            among them; by default a tenth of the smallest cohort, one more where that costs nothing.
+        colluders: most clients of the smallest cohort that collude with the server; by default a tenth,
+            one more where that costs nothing. In larger cohorts at least a tenth of these.
         honest: fewest honest clients in an opened sum; by default about half of the honest ones.
         threshold: fewest clients that must be left to open a sum; by default the smallest safe number.
+            Clients enforce it in cohorts of at most 200, above only `honest`.
+        dropouts: share of a cohort above 200 clients that may be lost in one sum; more neighbours are
+            needed where more may be lost. Smaller cohorts bear the loss of almost half.
     """
 
     name = "masked"
@@ -45,9 +48,15 @@ class Masked:
     reveals: Literal["sums"] = "sums"
 
     def __init__(
-        self, *, colluders: int | None = None, honest: int | None = None, threshold: int | None = None
+        self,
+        *,
+        colluders: int | None = None,
+        honest: int | None = None,
+        threshold: int | None = None,
+        dropouts: float = 0.1,
     ) -> None:
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
+        self.dropouts = dropouts
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the numbers that protect a client.
@@ -66,6 +75,7 @@ class Masked:
             honest=m,
             max_sums=max_sums,
             threshold=self.threshold or 0,
+            dropouts=self.dropouts,
         )
         check_cohort(smallest_cohort, terms)
         check_cohort(clients, terms)

@@ -1,4 +1,7 @@
-"""The messages of masked sums. All but those of the set-up travel inside an `Envelope`."""
+"""The messages of masked sums. All but those of the set-up travel inside an `Envelope`.
+
+Fields that hold whole answers are views of the bytes that they came in, not copies.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class Envelope(Message, frozen=True):
 
     number: Number
     stage: Stage
-    box: bytes
+    box: memoryview
 
 
 class Preparation(Message, frozen=True):
@@ -90,7 +93,8 @@ class Prepared(Message, frozen=True):
 class CollectRequest(Message, frozen=True):
     """Down: the question, who is prepared, and what each prepared neighbour made for this client.
 
-    `mask_keys`, `seed_hashes` and `boxes` hold one part for each prepared neighbour, by position.
+    `prepared` is a byte a member of the cohort; `mask_keys`, `seed_hashes` and `boxes` hold one part for
+    each prepared neighbour, in the graph's order.
     """
 
     cohort: Number
@@ -106,7 +110,7 @@ class CollectRequest(Message, frozen=True):
 class Upload(Message, frozen=True):
     """Up: the masked answer, a receipt for each prepared neighbour, and preparations."""
 
-    words: bytes
+    words: memoryview
     receipts: bytes
     preparations: tuple[Preparation, ...]
 

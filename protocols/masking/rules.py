@@ -1,27 +1,30 @@
-"""The numbers and bindings of masked sums, computed by every client for itself.
+"""What a party of masked sums was given before the fit, and what follows from it.
 
 Notation of docs/protocols/masked.md: n clients in a cohort, d neighbours, c colluders among them,
-m honest clients at least in an opened sum, t shares open a secret.
+m honest clients at least in an opened sum, t shares open a secret. `sizes` computes them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from privfed.core.configuration import Configuration, Terms
 from privfed.errors import ArgumentError
+from privfed.protocols.masking.graph import Graph, Neighbours
 from privfed.protocols.masking.keys import Registry, bound_prefix, digest, with_numbers
+from privfed.protocols.masking.sizes import default_colluders, sizes
 
-MAX_COHORT = 200
-"""Above, every client would share with every other at a cost that grows with the square."""
+_RECENT = 16
+"""Cohorts that a party keeps at hand; a session has few labels in use at a time."""
 
 
 def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple[int, int]:
     """Return c and m for the smallest cohort.
 
     By default c = floor(n / 10), raised by one if n + c is odd, and m = floor((n - 1 - c) / 2) + 2,
-    the largest that does not raise the threshold.
+    the largest that does not raise the threshold of the full graph.
 
     Raises:
         ArgumentError: fewer than three clients, or c and m do not fit into the cohort.
@@ -31,7 +34,7 @@ def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple
             f"a masked sum needs at least 3 clients in every cohort, got {n}: of two, each would learn the "
             'other\'s answer. Ask more clients a round, or use protocol="plain", which hides nothing.'
         )
-    c = n // 10 + (n + n // 10) % 2 if colluders is None else colluders
+    c = default_colluders(n) if colluders is None else colluders
     m = (n - 1 - c) // 2 + 2 if honest is None else honest
     if c < 0 or m < 2 or m + c > n:
         raise ArgumentError(
@@ -41,15 +44,14 @@ def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple
     return c, m
 
 
-def threshold(neighbours: int, terms: Terms) -> int:
-    """Return t = max(floor((d + c) / 2) + 1, m + c - 1), raised to what the configuration asks for."""
-    smallest = max((neighbours + terms.colluders) // 2 + 1, terms.honest + terms.colluders - 1)
-    return max(smallest, terms.threshold - 1)
+def threshold(n: int, terms: Terms) -> int:
+    """Return t of a cohort of n clients."""
+    return sizes(n, terms).threshold
 
 
 def needed_to_open(n: int, terms: Terms) -> int:
-    """Return how many clients of a cohort of n must answer both exchanges: t others for each of them."""
-    return threshold(n - 1, terms) + 1
+    """Return how many clients of a cohort of n must answer both exchanges for a sum to open at all."""
+    return sizes(n, terms).needed
 
 
 def check_cohort(n: int, terms: Terms) -> None:
@@ -58,15 +60,27 @@ def check_cohort(n: int, terms: Terms) -> None:
     Raises:
         ArgumentError: it cannot.
     """
-    if n > MAX_COHORT:
-        raise ArgumentError(
-            f"a masked sum is for cohorts of at most {MAX_COHORT} clients, got {n}; ask fewer a round."
-        )
     if needed_to_open(n, terms) > n:
         raise ArgumentError(
             f"a cohort of {n} cannot keep a threshold of {needed_to_open(n, terms)} clients (colluders="
-            f"{terms.colluders}, honest={terms.honest}); lower the threshold, or ask more clients a round."
+            f"{sizes(n, terms).colluders}, honest={terms.honest}); lower the threshold, or ask more clients "
+            "a round."
         )
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients that a label stands for.
+
+    Args:
+        members: their positions, ascending.
+        place: position -> place among the members.
+        digest: H(Q).
+    """
+
+    members: tuple[int, ...]
+    place: Mapping[int, int]
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -85,35 +99,54 @@ class Agreement:
         if clients != keys:
             raise ArgumentError(f"a registry of {keys} clients does not fit a configuration of {clients}.")
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """What advertisements are signed over."""
-        return _agreement_digest(self.configuration, self.registry)
+        return digest("agreement", self.configuration.digest(), self.registry.digest())
 
-    def neighbours(self, client: int, label: int) -> tuple[int, ...]:
-        """Return a client's neighbours in a cohort, ascending: all others."""
-        return tuple(i for i in self.configuration.cohort(label) if i != client)
-
-    def threshold(self, client: int, label: int) -> int:
+    def threshold(self, label: int) -> int:
         """Return how many shares open a secret of a client in a cohort."""
-        return threshold(len(self.neighbours(client, label)), self.configuration.terms)
+        return threshold(len(self.cohort(label).members), self.configuration.terms)
 
+    def neighbours(self, session: bytes, label: int, client: int) -> Neighbours:
+        """Return the neighbours of a client in a cohort."""
+        return self.graph(session, label).neighbours(client)
 
-@lru_cache(maxsize=8)
-def _agreement_digest(configuration: Configuration, registry: Registry) -> bytes:
-    return digest("agreement", configuration.digest(), registry.digest())
+    @cached_property
+    def cohort(self) -> Callable[[int], Cohort]:
+        """Return the cohort of a label."""
+        return lru_cache(maxsize=_RECENT)(self._cohort)
+
+    def _cohort(self, label: int) -> Cohort:
+        members = self.configuration.cohort(label)
+        return Cohort(members, {client: i for i, client in enumerate(members)}, cohort_digest(label, members))
+
+    @cached_property
+    def graph(self) -> Callable[[bytes, int], Graph]:
+        """Return who shares with whom in a session's cohort; labels of the same members share a graph."""
+        return lru_cache(maxsize=_RECENT)(self._graph)
+
+    def _graph(self, session: bytes, label: int) -> Graph:
+        members = self.cohort(label).members
+        degree = sizes(len(members), self.configuration.terms).neighbours
+        return Graph(members, degree, digest("graph", session, *members))
 
 
 def bitmap(members: tuple[int, ...], chosen: set[int] | frozenset[int]) -> bytes:
     """Return which of `members` are chosen, one byte each."""
-    return bytes(i in chosen for i in members)
+    return bytes([i in chosen for i in members])
 
 
 def from_bitmap(members: tuple[int, ...], chosen: bytes) -> frozenset[int] | None:
     """Return the chosen members; None if `chosen` is not one byte 0 or 1 a member."""
-    if len(chosen) != len(members) or not set(chosen) <= {0, 1}:
+    if not is_bitmap(chosen, len(members)):
         return None
     return frozenset(i for i, flag in zip(members, chosen, strict=True) if flag)
+
+
+def is_bitmap(chosen: bytes, n: int) -> bool:
+    """Say whether `chosen` is one byte 0 or 1 for each of n."""
+    return len(chosen) == n and not chosen.strip(b"\0\1")
 
 
 def cohort_digest(label: int, members: tuple[int, ...]) -> bytes:

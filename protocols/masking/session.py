@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -48,6 +48,8 @@ from privfed.protocols.masking.messages import (
     Upload,
 )
 from privfed.protocols.masking.rules import Agreement, check_cohort, needed_to_open
+from privfed.protocols.masking.shamir import MAX_HOLDERS
+from privfed.protocols.masking.sizes import sizes
 from privfed.protocols.masking.state import BOX_BYTES
 
 
@@ -131,6 +133,11 @@ class MaskedSession:
         n_left = sum(1 for i in members if i in left)
         if n_left >= needed:
             return
+        self._fail(missing, n_left, needed, stage, refused)
+
+    def _fail(
+        self, missing: list[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
+    ) -> NoReturn:
         self._coming.clear()
         codes = {self._name(i): code for i, code in refused.items()}
         if codes and n_left + len(codes) >= needed:
@@ -161,20 +168,24 @@ class MaskedSession:
             slot
             for slot in slots
             if client not in self._coming[slot.number].preparations
-            and client in self._agreement.configuration.cohort(slot.cohort)
+            and client in self._agreement.cohort(slot.cohort).place
         )
 
     def _ask_to_prepare(
         self, number: int, slots: tuple[Slot, ...], others: Container[int]
     ) -> dict[int, bytes]:
         """Return requests to all who lack a preparation and are not asked for more in this exchange."""
-        requests = {}
+        requests: dict[int, bytes] = {}
+        rosters: dict[tuple[Slot, ...], bytes] = {}
         for client, channel in self._channels.items():
-            lacking = self._lacking(client, slots)
             if client in others:
                 continue
+            lacking = self._lacking(client, slots)
             if client not in self._joined:
-                requests[client] = encode(msgspec.structs.replace(self._roster, upcoming=lacking))
+                # A list of thousands goes to thousands: one copy for all who prepare the same.
+                if lacking not in rosters:
+                    rosters[lacking] = encode(msgspec.structs.replace(self._roster, upcoming=lacking))
+                requests[client] = rosters[lacking]
             elif lacking:
                 requests[client] = channel.down(number, "prepare", PrepareRequest(lacking))
         return requests
@@ -182,14 +193,7 @@ class MaskedSession:
     def _keep(self, client: int, preparations: tuple[Preparation, ...], stage: str) -> None:
         for one in preparations:
             coming = self._coming.get(one.number)
-            members = self._agreement.configuration.cohort(one.cohort)
-            boxes = BOX_BYTES * (len(members) - 1)
-            if (
-                coming is None
-                or coming.cohort != one.cohort
-                or client not in members
-                or len(one.boxes) != boxes
-            ):
+            if coming is None or coming.cohort != one.cohort or not self._is_in(client, one):
                 raise MessageError(
                     "a preparation that was not asked for", sender=self._name(client), stage=stage
                 )
@@ -199,6 +203,12 @@ class MaskedSession:
                 raise MessageError(str(error), sender=self._name(client), stage=stage) from None
         for one in preparations:
             self._coming[one.number].preparations.setdefault(client, one)
+
+    def _is_in(self, client: int, one: Preparation) -> bool:
+        """Say whether a client is in a preparation's cohort, and has a box for each neighbour in it."""
+        cohort = self._agreement.cohort(one.cohort)
+        degree = sizes(len(cohort.members), self._agreement.configuration.terms).neighbours
+        return client in cohort.place and len(one.boxes) == BOX_BYTES * degree
 
     def _prepared(self, client: int, data: bytes, number: int) -> None:
         reply = self._opened(client, data, number, "prepare", Prepared)
@@ -225,44 +235,55 @@ class MaskedSession:
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Open a cohort's total: collect, then unmask."""
-        configuration = self._agreement.configuration
-        members = configuration.cohort(cohort)
-        check_cohort(len(members), configuration.terms)
-        data, needed = question.to_bytes(), needed_to_open(len(members), configuration.terms)
+        members, terms = self._agreement.cohort(cohort).members, self._agreement.configuration.terms
+        check_cohort(len(members), terms)
+        data, needed = question.to_bytes(), needed_to_open(len(members), terms)
         grid_of(data, len(members))
         flight = yield from self._collected(data, index, cohort, upcoming)
-        if len(flight.living) < needed and self._accused_last:
+        few = len(flight.living) < needed or flight.is_cut_off(flight.living)
+        if few and self._accused_last:
             # Nothing was unmasked: once more, without those whose boxes failed.
             self._rejected = flight.rejected
             flight = yield from self._collected(data, index, cohort, upcoming)
-        self._require(flight.living, members, needed, "collect", flight.refused)
+        self._require_neighbours(flight, flight.living, members, "collect")
         yield from self._unmask(flight, self._slots((), flight.number))
-        self._require(flight.answers, members, needed, "unmask", flight.refused)
+        self._require_neighbours(flight, flight.answers, members, "unmask")
         return self._total(question, flight)
+
+    def _require_neighbours(
+        self, flight: Flight, left: Container[int], members: tuple[int, ...], stage: str
+    ) -> None:
+        """Raise unless enough are left, and enough neighbours of everyone whose secrets must be opened."""
+        terms = self._agreement.configuration.terms
+        self._require(left, members, needed_to_open(len(members), terms), stage, flight.refused)
+        if flight.is_cut_off(left):
+            missing = [i for i in members if i not in left]
+            n_left = len(members) - len(missing)
+            needed = max(n_left + 1, len(members) - int(len(members) * terms.dropouts))
+            self._fail(missing, n_left, needed, stage, flight.refused)
 
     def _collected(
         self, question: bytes, index: int, cohort: int, upcoming: tuple[int, ...]
     ) -> Steps[Flight]:
         """Collect uploads under a fresh number; return the sum in flight."""
-        members = self._agreement.configuration.cohort(cohort)
+        members = self._agreement.cohort(cohort).members
         needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
         number = yield from self._number(cohort, needed, excluded)
-        preparations = self._coming.pop(number).preparations
+        arrived = self._coming.pop(number).preparations
         for closed in [r for r in self._coming if r < number]:
             del self._coming[closed]
-        prepared = tuple(i for i in members if i in preparations and i not in excluded)
-        self._require(prepared, members, needed, "prepare", {})
+        preparations = {i: one for i, one in arrived.items() if i not in excluded}
+        self._require(preparations, members, needed, "prepare", {})
         grid = grid_of(question, len(members))
-        flight = Flight(
-            self._agreement, self._session, number, index, question, cohort, prepared, preparations, grid
-        )
+        flight = Flight(self._agreement, self._session, number, index, question, cohort, preparations, grid)
+        self._require(set(flight.prepared), members, needed, "prepare", {})
         flight.dropped = {
-            i: "prepare" if i in self._channels else "advertise" for i in members if i not in prepared
+            i: "prepare" if i in self._channels else "advertise"
+            for i in sorted(set(members) - set(flight.prepared))
         }
         flight.rejected, self._rejected = self._rejected, {}
         # A sum of a few may carry key material for a sum of all.
-        everyone = len(self._agreement.configuration.clients)
-        self._longest = 8 * grid.size + 256 * everyone * (MAX_PREPARED + 1) + 4096
+        self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
         yield from self._collect(flight, self._slots(upcoming or (cohort,), number))
         return flight
 
@@ -286,7 +307,8 @@ class MaskedSession:
 
         Above c accusers for good; else, where boxes failed, for the sum after: so many may be lying.
         """
-        many = self._agreement.configuration.terms.colluders
+        terms = self._agreement.configuration.terms
+        many = sizes(len(self._agreement.configuration.clients), terms).colluders
         excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
         self._accused_last = set()
         return excluded
@@ -299,21 +321,24 @@ class MaskedSession:
             for i in flight.prepared
         }
         requests |= self._ask_to_prepare(flight.number, slots, requests)
-        joined = set(self._joined)
+        joined, prepared = set(self._joined), set(flight.prepared)
         replies = yield Exchange("collect", flight.number, requests)
 
-        def read(client: int, data: bytes) -> Upload | Refusal | None:
-            if client not in flight.prepared:
+        def read(client: int, data: bytes) -> Refusal | None:
+            if client not in prepared:
                 self._prepared(client, data, flight.number if client in joined else 0)
                 return None
             reply: Upload | Refusal = self._opened(client, data, flight.number, "collect", Upload)
-            if isinstance(reply, Upload):
-                self._keep(client, reply.preparations, "collect")
-                flight.add(client, reply, self._name(client))
-            return reply
+            if isinstance(reply, Refusal):
+                return reply
+            self._keep(client, reply.preparations, "collect")
+            flight.add(client, reply, self._name(client))
+            # Whoever holds an upload holds its whole plaintext: it is in the total, and let go.
+            return None
 
         read_replies, rejected = gather(replies, requests, read)
         flight.note(read_replies, rejected, "collect")
+        flight.close_uploads()
         codes = {f"box:{j}": j for j in flight.prepared}
         for accuser, code in flight.refused.items():
             if code in codes:
@@ -332,7 +357,7 @@ class MaskedSession:
         replies = yield Exchange("unmask", flight.number, requests)
 
         def read(client: int, data: bytes) -> Unmasking | Refusal | None:
-            if client not in flight.receipts:
+            if client not in flight.living:
                 self._prepared(client, data, flight.number if client in joined else 0)
                 return None
             reply: Unmasking | Refusal = self._opened(client, data, flight.number, "unmask", Unmasking)
@@ -347,6 +372,10 @@ class MaskedSession:
             for j in answer.left_out:
                 self._accusers.setdefault(j, set()).add(accuser)
 
+    def close(self) -> Steps[None]:
+        """Do nothing: the server has every total."""
+        yield from ()
+
     def _total(self, question: Question, flight: Flight) -> Total:
         vector, clipped, contributors = flight.grid.decode(flight.opened())
         if contributors != len(flight.living):
@@ -356,7 +385,7 @@ class MaskedSession:
             )
         return Total(
             statistics=question.spec.unflatten(vector),
-            contributors=flight.living,
+            contributors=tuple(sorted(flight.living)),
             dropped=flight.dropped,
             clipped=clipped,
             rejected=flight.rejected,

@@ -36,39 +36,17 @@ def _multiples(words: _Packed) -> list[_Packed]:
     return planes
 
 
-@lru_cache(maxsize=1)
-def _product_table() -> Bytes:
-    """Return all products of two public constants, uint8 of shape (256, 256)."""
-    every = np.arange(256, dtype=np.uint64)
-    planes = np.stack(_multiples(every))
-    products = np.zeros((256, 256), dtype=np.uint64)
-    for bit in range(8):
-        chosen = ((every >> np.uint64(bit)) & _ONE).astype(bool)
-        products[chosen] ^= planes[bit]
-    return products.astype(np.uint8)
+def _logarithms() -> tuple[npt.NDArray[np.int32], Bytes]:
+    """Return logarithms of the field's elements to the base x + 1, of shape (256,), and powers of it."""
+    logarithms, powers = np.zeros(256, dtype=np.int32), np.zeros(255, dtype=np.uint8)
+    power = np.ones(1, dtype=np.uint64)
+    for exponent in range(255):
+        logarithms[power], powers[exponent] = exponent, power[0]
+        power = power ^ _double(power)
+    return logarithms, powers
 
 
-def multiply(a: Bytes, b: Bytes) -> Bytes:
-    """Return the products of public field elements, elementwise."""
-    return _product_table()[a, b]
-
-
-def invert(a: Bytes) -> Bytes:
-    """Return the inverses of public nonzero field elements: a^254."""
-    result, power = np.ones_like(a), a
-    for _ in range(7):
-        power = multiply(power, power)
-        result = multiply(result, power)
-    return result
-
-
-@lru_cache(maxsize=64)
-def _powers(abscissae: tuple[int, ...], threshold: int) -> Bytes:
-    points = np.array(abscissae, dtype=np.uint8)
-    columns = [np.ones_like(points)]
-    for _ in range(threshold - 1):
-        columns.append(multiply(columns[-1], points))
-    return np.stack(columns, axis=1)
+_LOGARITHMS, _POWERS = _logarithms()
 
 
 def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
@@ -95,30 +73,58 @@ def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
         One share a holder, uint8 of shape (n_holders, len(secret)).
     """
     check_abscissae(abscissae, threshold)
-    coefficients = secret + secrets.token_bytes(len(secret) * (threshold - 1))
-    words = np.frombuffer(coefficients, dtype=np.uint64).reshape(threshold, -1)
-    planes, powers = _multiples(words), _powers(abscissae, threshold)
-    shares = np.zeros((len(abscissae), words.shape[1]), dtype=np.uint64)
-    table = np.zeros((256, words.shape[1]), dtype=np.uint64)
-    for degree in range(threshold):
-        for bit in range(8):
-            np.bitwise_xor(table[: 1 << bit], planes[bit][degree], out=table[1 << bit : 2 << bit])
-        shares ^= table[powers[:, degree]]
+    # threshold - 1 shares are uniform; with the secret, the value at zero, they fix the polynomials.
+    drawn = secrets.token_bytes(len(secret) * (threshold - 1))
+    known = np.frombuffer(drawn + secret, dtype=np.uint64).reshape(threshold, -1)
+    shares = np.empty((len(abscissae), known.shape[1]), dtype=np.uint64)
+    shares[: threshold - 1] = known[:-1]
+    low, high = _nibble_products(known)
+    factors, row = _further(abscissae, threshold), np.arange(threshold)
+    shares[threshold - 1 :] = np.bitwise_xor.reduce(low[factors & 15, row], axis=1)
+    shares[threshold - 1 :] ^= np.bitwise_xor.reduce(high[factors >> 4, row], axis=1)
     return shares.view(np.uint8)
 
 
-@lru_cache(maxsize=4096)
+def _nibble_products(words: _Packed) -> tuple[_Packed, _Packed]:
+    """Return 0, 1, ..., 15 and 0, 16, ..., 240 times the words, each of shape (16, *words.shape)."""
+    planes, tables = _multiples(words), np.zeros((2, 16, *words.shape), dtype=np.uint64)
+    for bit, plane in enumerate(planes):
+        table, size = tables[bit // 4], 1 << bit % 4
+        np.bitwise_xor(table[:size], plane, out=table[size : 2 * size])
+    return tables[0], tables[1]
+
+
+@lru_cache(maxsize=64)
+def _further(abscissae: tuple[int, ...], threshold: int) -> Bytes:
+    """Return what gives the other shares from the first ones and the secret: (n_others, threshold)."""
+    points = np.array([*abscissae[: threshold - 1], 0], dtype=np.uint8)
+    others = np.array(abscissae[threshold - 1 :], dtype=np.uint8)
+    return interpolation(np.broadcast_to(points, (len(others), threshold)), others)
+
+
+def interpolation(points: Bytes, at: Bytes) -> Bytes:
+    """Return what a polynomial's values are multiplied with to give its value elsewhere (Lagrange).
+
+    Args:
+        points: where the values are taken, all different, uint8 of shape (n, threshold).
+        at: where it is wanted, other than the points, uint8 of shape (n,).
+
+    Returns:
+        uint8 of shape (n, threshold): products of (at - x_k) / (x_j - x_k) over all k other than j.
+    """
+    to_wanted = _LOGARITHMS[points ^ at[:, None]]
+    # The logarithm that stands for x_j - x_j is zero: that factor is left out.
+    between = _LOGARITHMS[points[:, :, None] ^ points[:, None, :]].sum(axis=2, dtype=np.int32)
+    factors: Bytes = _POWERS[(to_wanted.sum(axis=1, dtype=np.int32)[:, None] - to_wanted - between) % 255]
+    return factors
+
+
+@lru_cache(maxsize=256)
 def lagrange(abscissae: tuple[int, ...]) -> Bytes:
     """Return the coefficients that give a polynomial's value at zero, uint8 of shape (n_points,)."""
-    points = np.array(abscissae, dtype=np.uint8)
-    differences = points[:, None] ^ points[None, :]
-    np.fill_diagonal(differences, 1)
-    numerator, denominator = np.ones_like(points), np.ones_like(points)
-    for column in range(len(points)):
-        others = np.arange(len(points)) != column
-        numerator[others] = multiply(numerator[others], points[column])
-        denominator = multiply(denominator, differences[:, column])
-    return multiply(numerator, invert(denominator))
+    points = np.array([abscissae], dtype=np.uint8)
+    coefficients: Bytes = interpolation(points, np.zeros(1, dtype=np.uint8))[0]
+    return coefficients
 
 
 def combine(shares: Bytes, coefficients: Bytes) -> Bytes:

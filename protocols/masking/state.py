@@ -13,6 +13,8 @@ from privfed.protocols.masking.messages import Preparation
 SHARES_BYTES = 3 * KEY_BYTES
 """Shares of one client's seed, mask key and answer key, in this order."""
 
+SEED, MASK, ANSWER = range(3)
+
 BOX_BYTES = NONCE_BYTES + SHARES_BYTES + TAG_BYTES
 """One sealed box."""
 
@@ -45,7 +47,7 @@ class Pending(_Hidden, frozen=True):
         number: number of the sum.
         header: H of the sum.
         cohort: label of its cohort.
-        prepared: neighbours that were prepared, ascending.
+        prepared: neighbours that were prepared, in the graph's order.
         shares: what each of them gave this client to hold, SHARES_BYTES each, in the same order.
         answer: the client's own answer key.
     """
@@ -64,7 +66,9 @@ class Fit(_Hidden, frozen=True):
     Args:
         session: hash of the agreement and the list of clients.
         channel: shared key with the coordinator.
-        pairs: shared keys with each other client of the list.
+        pairs: shared keys with other clients of the list: all in a small fit, else the neighbours so far.
+        secret: secret X25519 key of the fit, where pairs are still to come; else empty.
+        listed: public keys of all clients by position, zeros for who is not on the list; empty like `secret`.
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
         secrets: of the sums to come, by number.
@@ -76,6 +80,8 @@ class Fit(_Hidden, frozen=True):
     session: bytes
     channel: bytes
     pairs: dict[int, Pair]
+    secret: bytes = b""
+    listed: bytes = b""
     last: int = 0
     answered: int = 0
     secrets: dict[int, Secrets] = {}

@@ -1,99 +1,80 @@
-"""What the coordinator of a masked sum opens: secrets from shares, and the total from the secrets."""
+"""What the coordinator of a masked sum opens: secrets from the shares that the answers brought."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from privfed.protocols.masking.shamir import Bytes, combine, invert, lagrange, multiply
+from privfed.protocols.masking.shamir import Bytes, combine, interpolation, lagrange
 
 Accept = Callable[[int, bytes], bool]
+Flags = npt.NDArray[np.bool_]
 _TRIES = 200
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of one kind of secret, as the answers brought them.
+    """Shares of one kind of secret: a row for each client whose secret it is, a column a neighbour.
 
     Args:
-        held: holder -> targets whose shares it gave, with the shares, uint8 of shape (n_targets, 32).
-        abscissa: client -> its point.
+        given: whether the neighbour gave its share, bool of shape (n, d).
+        values: the shares, uint8 of shape (n, d, 32); that of column q was taken at q + 1.
         threshold: how many shares open a secret.
     """
 
-    held: Mapping[int, tuple[tuple[int, ...], Bytes]]
-    abscissa: Mapping[int, int]
+    given: Flags
+    values: Bytes
     threshold: int
 
-    def open(self, targets: tuple[int, ...], accept: Accept) -> tuple[dict[int, bytes], list[int]]:
-        """Open the secrets of `targets`, ascending; return them, and the targets whose shares do not suffice.
+    def open(self, targets: Iterable[int], accept: Accept) -> tuple[dict[int, bytes], list[int]]:
+        """Open the secrets of some rows; return them, and the rows whose shares do not suffice.
 
-        `accept` says whether an opened secret is the right one. Where it is not, a holder gave a
-        wrong share, and other subsets of holders are tried.
+        `accept` says whether an opened secret is the right one. Where it is not, a neighbour gave a
+        wrong share, and other subsets of neighbours are tried.
         """
-        opened = self._open_together(targets)
-        right = {target: secret for target, secret in opened.items() if accept(target, secret)}
+        rows = np.array(list(targets), dtype=np.int64)
+        enough = self.given[rows].sum(axis=1) >= self.threshold
+        right: dict[int, bytes] = {}
+        for start in range(0, len(rows[enough]), _BLOCK):
+            block = rows[enough][start : start + _BLOCK]
+            for row, secret in zip(block.tolist(), self._opened(block), strict=True):
+                if accept(row, secret):
+                    right[row] = secret
         failed: list[int] = []
-        for target in targets:
-            if target not in right:
-                secret = self._open_one(target, accept)
-                if secret is None:
-                    failed.append(target)
+        for row in rows.tolist():
+            if row not in right:
+                other = self._open_one(row, accept)
+                if other is None:
+                    failed.append(row)
                 else:
-                    right[target] = secret
+                    right[row] = other
         return right, failed
 
-    def _open_together(self, targets: tuple[int, ...]) -> dict[int, bytes]:
-        """Open all targets from the same threshold + 1 holders; none needs a share of its own."""
-        base = tuple(sorted(self.held))[: self.threshold + 1]
-        if len(base) <= self.threshold or not targets:
-            return {}
-        wanted, short = np.array(targets), set[int]()
-        shares = np.zeros((len(targets), len(base), 32), dtype=np.uint8)
-        for column, holder in enumerate(base):
-            given, data = self.held[holder]
-            kept = np.isin(given, wanted)
-            shares[np.searchsorted(wanted, np.array(given)[kept]), column] = data[kept]
-            short |= set(targets) - set(given) - {holder}
-        opened = combine(shares, self._coefficients(base, targets))
-        return {
-            target: secret.tobytes()
-            for target, secret in zip(targets, opened, strict=True)
-            if target not in short
-        }
+    def _opened(self, rows: npt.NDArray[np.int64]) -> list[bytes]:
+        """Open some rows, each from its first shares."""
+        columns = np.argsort(~self.given[rows], axis=1, kind="stable")[:, : self.threshold]
+        points = (columns + 1).astype(np.uint8)
+        if (points == points[0]).all():
+            # Nobody is lost: everyone's first neighbours answered.
+            coefficients = np.broadcast_to(lagrange(tuple(points[0].tolist())), points.shape)
+        else:
+            coefficients = interpolation(points, np.zeros(len(rows), dtype=np.uint8))
+        return [secret.tobytes() for secret in combine(self.values[rows[:, None], columns], coefficients)]
 
-    def _coefficients(self, base: tuple[int, ...], targets: tuple[int, ...]) -> Bytes:
-        points = np.array([self.abscissa[holder] for holder in base], dtype=np.uint8)
-        full = lagrange(tuple(points.tolist()))
-        coefficients = np.repeat(full[None], len(targets), axis=0)
-        for row, target in enumerate(targets):
-            if target in base:
-                # Leave the target out: drop its factor x_j / (x_j - x_i) from each other coefficient.
-                own = np.uint8(self.abscissa[target])
-                reduced = multiply(
-                    multiply(full, points ^ own), np.full_like(points, invert(np.array([own]))[0])
-                )
-                coefficients[row] = np.where(points == own, 0, reduced)
-        return coefficients
-
-    def _open_one(self, target: int, accept: Accept) -> bytes | None:
-        shares = {
-            holder: data[given.index(target)]
-            for holder, (given, data) in self.held.items()
-            if target in given and holder != target
-        }
-        holders = sorted(shares)
-        if len(holders) < self.threshold:
+    def _open_one(self, row: int, accept: Accept) -> bytes | None:
+        columns = np.flatnonzero(self.given[row]).tolist()
+        if len(columns) < self.threshold:
             return None
         choices = secrets.SystemRandom()
-        for attempt in range(_TRIES):
-            chosen = sorted(choices.sample(holders, self.threshold)) if attempt else holders[: self.threshold]
-            row = lagrange(tuple(self.abscissa[holder] for holder in chosen))
-            stacked = np.stack([shares[holder] for holder in chosen])[None]
-            secret: bytes = combine(stacked, row[None])[0].tobytes()
-            if accept(target, secret):
+        for _ in range(_TRIES):
+            chosen = sorted(choices.sample(columns, self.threshold))
+            coefficients = lagrange(tuple(column + 1 for column in chosen))
+            secret: bytes = combine(self.values[row, chosen][None], coefficients[None])[0].tobytes()
+            if accept(row, secret):
                 return secret
         return None

@@ -6,6 +6,18 @@ from typing import Any
 import numpy as np
 
 from privfed.algorithms.cells import CellSums
+from privfed.algorithms.dp_baselines import NearSums, RowSums
+from privfed.algorithms.dp_clients import ClientLengths, ClientShares, ClientSizes
+from privfed.algorithms.dp_moments import SquareSum
+from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
+from privfed.algorithms.dp_sums import (
+    CenterSum,
+    DistanceHistogram,
+    GridSums,
+    HashSums,
+    RelativeSums,
+    SizeSums,
+)
 from privfed.algorithms.fkm import SeededMeans, SteppedMeans
 from privfed.algorithms.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.gathered import GatheredPoints, PointCount
@@ -17,10 +29,19 @@ from privfed.algorithms.starts import KMeansCentroids
 from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
 from privfed.core.domain import Ranges
 from privfed.core.question import Question
+from privfed.core.slots import Slots
 from privfed.metrics.agreement import Contingency
 from privfed.metrics.fuzzy_index import FuzzyObjective, FuzzySpread
 from privfed.metrics.local_clusters import LocalClusterCounts
 from privfed.metrics.moments import CentredMoments
+from privfed.metrics.private import (
+    BoundedDistances,
+    BoundedInertia,
+    BoundedScatter,
+    BoundedSilhouettes,
+    BoundedSpread,
+    BoundedTable,
+)
 from privfed.metrics.ranges import FeatureRanges
 from privfed.metrics.score import ClientScores, Inertia
 from privfed.metrics.validity import ClusterDistances, ClusterScatter, ClusterSilhouettes
@@ -35,6 +56,11 @@ def _grid(ranges: Ranges) -> dict[str, Any]:
         return {"center": middle, "normals": np.empty((0, ranges.n_features)), "per_axis": 2}
     normals = np.random.default_rng(5).normal(size=(4, ranges.n_features))
     return {"center": middle, "normals": normals, "per_axis": 0}
+
+
+def _reach(ranges: Ranges) -> float:
+    """Return the diagonal of the ranges."""
+    return max(float(np.linalg.norm(ranges.width)), 1e-9)
 
 
 def _local(k: int, local: str) -> LocalCentroids:
@@ -111,10 +137,70 @@ EXAMPLES: dict[str, Make] = {
     ),
     "GatheredPoints-kfed": lambda r, c: GatheredPoints(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
     "GatheredPoints-too-many": lambda r, c: GatheredPoints(ranges=r, points=_local(3, "kmeans"), most=2),
+    "Slots": lambda r, c: Slots(
+        ranges=r,
+        inner=GatheredPoints(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
+        slots=4,
+    ),
     "PointCount": lambda r, c: PointCount(ranges=r, points=_local(2, "awasthi-sheffet"), most=2),
+    "SizeSums": lambda r, c: SizeSums(ranges=r, center=c[0], radius=_reach(r)),
+    "CenterSum": lambda r, c: CenterSum(ranges=r, center=c[0], radius=0.1 * _reach(r)),
+    "DistanceHistogram": lambda r, c: DistanceHistogram(ranges=r, center=c[0], radius=_reach(r), n_bins=5),
+    "HashSums": lambda r, c: HashSums(
+        ranges=r, center=c[0], radius=_reach(r), normals=np.eye(r.n_features)[:3]
+    ),
+    "GridSums": lambda r, c: GridSums(
+        ranges=r, radius=0.5 * _reach(r), per_axis=3 if r.n_features < 4 else 2
+    ),
+    "RelativeSums": lambda r, c: RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
+    "RowSums": lambda r, c: RowSums(ranges=r, centers=c, radius=_reach(r), origin=c[0]),
+    "NearSums": lambda r, c: NearSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
+    "SquareSum": lambda r, c: SquareSum(ranges=r, center=c[0], radius=_reach(r) ** 2),
+    "FuzzyRelativeSums": lambda r, c: FuzzyRelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r), m=1.7),
+    "LocalMovements-weighted": lambda r, c: LocalMovements(
+        ranges=r, radius=_reach(r), steps=WeightedCentroids(ranges=r, centers=c, local_iter=3)
+    ),
+    "LocalMovements-batches": lambda r, c: LocalMovements(
+        ranges=r,
+        radius=0.1 * _reach(r),
+        steps=MiniBatchMovements(ranges=r, centers=c, epochs=2, batch_size=2),
+    ),
+    "ClientSizes": lambda r, c: ClientSizes(ranges=r),
+    "ClientLengths": lambda r, c: ClientLengths(
+        ranges=r, inner=RelativeSums(ranges=r, centers=c, radius=_reach(r)), rows=2.0
+    ),
+    "ClientShares": lambda r, c: ClientShares(
+        ranges=r,
+        inner=RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
+        rows=2.0,
+        most_count=0.5,
+        most_sum=0.3,
+    ),
+    "BoundedInertia": lambda r, c: BoundedInertia(ranges=r, centers=c),
+    "BoundedDistances": lambda r, c: BoundedDistances(ranges=r, centers=c, power=1.5),
+    "BoundedSilhouettes": lambda r, c: BoundedSilhouettes(ranges=r, centers=np.vstack([c, -c])),
+    "BoundedScatter": lambda r, c: BoundedScatter(ranges=r, centers=c),
+    "BoundedSpread": lambda r, c: BoundedSpread(ranges=r, centers=c),
+    "BoundedTable": lambda r, c: BoundedTable(ranges=r, centers=c, n_labels=3),
 }
 
 RECORD_WISE = {
+    "SizeSums",
+    "CenterSum",
+    "DistanceHistogram",
+    "HashSums",
+    "GridSums",
+    "RelativeSums",
+    "RowSums",
+    "NearSums",
+    "SquareSum",
+    "FuzzyRelativeSums",
+    "BoundedInertia",
+    "BoundedDistances",
+    "BoundedSilhouettes",
+    "BoundedScatter",
+    "BoundedSpread",
+    "BoundedTable",
     "LloydSums",
     "Inertia",
     "Contingency",

@@ -175,9 +175,32 @@ def test_server_with_colluders_keeps_what_it_sees(blobs: Clients, protocol: str)
     transcript = fitted(blobs, protocol).transcript_
     alone, together = transcript.view("server"), transcript.view("server", colluding=[3, 7])
     assert together.colluding == (3, 7)
+    relays = transcript.of(Began)[0].opens_to == "clients"
     for one, other in zip(alone.sums, together.sums, strict=True):
-        assert one.cohort == other.cohort and one.total is not None and other.total is not None
+        assert one.cohort == other.cohort and other.total is not None and other.question is not None
+        assert (one.total is None) == (one.question is None) == relays
         assert set(one.answers) <= set(other.answers)
+
+
+def test_where_clients_open_the_server_sees_who_took_part_and_how_much_was_sent(blobs: Clients) -> None:
+    view = fitted(blobs, "group-masked").transcript_.view("server")
+    assert view.result == {}
+    for seen in view.sums:
+        assert seen.question is None and seen.total is None and seen.answers == {}
+        assert seen.cohort == seen.contributors == tuple(range(10))
+        assert set(seen.upload_bytes) == set(range(10)) and min(seen.upload_bytes.values()) > 0
+
+
+@pytest.mark.parametrize("party", [("clients", ()), ("clients", [4]), ("server", [4]), ("observer", [4])])
+def test_where_clients_open_each_of_them_reads_every_question_and_total(
+    blobs: Clients, party: tuple[str, list[int]]
+) -> None:
+    model = fitted(blobs, "group-masked")
+    view = model.transcript_.view(party[0], colluding=party[1])
+    np.testing.assert_array_equal(view.result["centers"], model.cluster_centers_)
+    for seen, (asked, total) in zip(view.sums, model.transcript_.totals(), strict=True):
+        assert seen.question is not None and seen.question.to_bytes() == asked.question
+        assert seen.total is not None and seen.contributors == total.contributors and not seen.answers
 
 
 @pytest.mark.parametrize("client", [-1, 10])

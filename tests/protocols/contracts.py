@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from privfed.core.configuration import Terms
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
-from privfed.protocols import Masked, Plain
+from privfed.protocols import CKKS, GroupMasked, Masked, Plain
+from privfed.protocols.group.bindings import needed
 from privfed.protocols.masking.rules import needed_to_open
 from tests.protocols.federations import Sums, names, vectors
 
@@ -32,6 +34,7 @@ class Case:
         stages_of_fit: those of them that happen once, before the first sum.
         exchanges: of a sum that is under way.
         smallest: fewest clients.
+        needed_of: (n, terms) -> how many of a cohort of n must be left.
     """
 
     make: Callable[[], SecureSum]
@@ -39,6 +42,7 @@ class Case:
     stages_of_fit: tuple[str, ...]
     exchanges: int
     smallest: int
+    needed_of: Callable[[int, Terms], int] = needed_to_open
 
     @property
     def stages_of_sum(self) -> tuple[str, ...]:
@@ -47,8 +51,7 @@ class Case:
 
     def needed(self, run: Sums, n: int) -> int:
         """Return how many clients of a cohort must be left."""
-        terms = run.configuration.terms
-        return max(1, terms.threshold) if self.exchanges == 1 else needed_to_open(n, terms)
+        return self.needed_of(n, run.configuration.terms)
 
 
 def masked(**options: Any) -> Case:
@@ -56,13 +59,31 @@ def masked(**options: Any) -> Case:
     return Case(lambda: Masked(**options), stages, stages[:2], 2, 3)
 
 
+def plain(**options: Any) -> Case:
+    return Case(lambda: Plain(**options), ("collect",), (), 1, 1, lambda n, terms: max(1, terms.threshold))
+
+
+def group_masked(**options: Any) -> Case:
+    stages = ("advertise", "prepare", "collect")
+    return Case(lambda: GroupMasked(**options), stages, stages[:2], 1, 3, needed)
+
+
 CASES = {
-    "plain": Case(Plain, ("collect",), (), 1, 1),
-    "plain-threshold": Case(lambda: Plain(threshold=2), ("collect",), (), 1, 2),
+    "plain": plain(),
+    "plain-threshold": plain(threshold=2),
     "masked": masked(),
     "masked-threshold": masked(threshold=3),
     "masked-colluders": masked(colluders=0, honest=2),
 }
+
+ASKED_AGAIN = {
+    "group-masked": group_masked(),
+    "group-masked-colluders": group_masked(colluders=0, honest=2, repeats=1),
+}
+"""Sums of which a lost client is out of the fit: they are asked again without it."""
+
+ENCRYPTED = {"ckks": Case(CKKS, ("advertise", "prepare", "collect"), ("advertise", "prepare"), 1, 3, needed)}
+"""Sums that hold whoever answered; a client is out of the fit only where it missed its set-up."""
 
 
 @dataclass(frozen=True)

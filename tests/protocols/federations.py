@@ -28,6 +28,7 @@ from privfed.core.transcript import Transcript
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
 from privfed.engines.state import MemoryStore
+from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.fixed_point import Grid
 from privfed.protocols.masking.keys import KEY_BYTES, Identity
 
@@ -228,7 +229,8 @@ class Sums:
             for one in inside:
                 expected = expected + one
         else:
-            step = Grid(question.spec, len(self.configuration.cohort(cohort))).step
+            grid = SlotGrid if self.protocol.name == "ckks" else Grid
+            step = grid(question.spec, len(self.configuration.cohort(cohort))).step
             # Python's integers know no rounding; a step is a power of two.
             steps = sum(np.array([int(v) for v in np.rint(one / step)], dtype=object) for one in inside)
             expected = np.array([float(s) for s in steps]) * step

@@ -168,6 +168,8 @@ class Nonsense:
     def __call__(self, message: Any) -> Any:
         name = self.rng.choice(message.__struct_fields__)
         value = getattr(message, name)
+        if isinstance(value, memoryview):
+            value = bytes(value)
         if isinstance(value, int):
             changed: Any = self.rng.choice(self.numbers)
         elif isinstance(value, bytes):
@@ -181,6 +183,8 @@ class Nonsense:
             changed = tuple(self(one) for one in value) if self.rng.random() < 0.7 else value * 2
         else:
             changed = self.slots()
+        if isinstance(getattr(message, name), memoryview):
+            changed = memoryview(changed)
         return msgspec.structs.replace(message, **{name: changed})
 
 

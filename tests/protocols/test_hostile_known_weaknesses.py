@@ -2,7 +2,7 @@
 
 They were found by running its own functions; each test is named after what was seen. Guards: the full
 key in the keystream (1), `check_stories` (2), the clients' own threshold and the signed list (3), the
-channel and the masked entries (4), preparing one sum ahead (5), the full graph and `check_cohort` (6),
+channel and the masked entries (4), preparing one sum ahead (5), regular graphs and `check_cohort` (6),
 the count of what was clipped (7), AES and the erasure of secrets (8).
 """
 
@@ -30,7 +30,7 @@ from privfed.protocols.masking.keys import KEY_BYTES, new_secret, public_key
 from privfed.protocols.masking.keystream import keystream
 from privfed.protocols.masking.messages import Envelope, UnmaskRequest, Upload
 from privfed.protocols.masking.shamir import combine, lagrange
-from privfed.protocols.masking.state import state_to_bytes
+from privfed.protocols.masking.state import SHARES_BYTES, state_to_bytes
 from tests.protocols.hostile.loot import Loot
 from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.world import (
@@ -42,6 +42,14 @@ from tests.protocols.hostile.world import (
     numbers_question,
     terms_of,
 )
+from tests.protocols.sparse import small_graphs
+
+
+@pytest.fixture(autouse=True, params=["full graph", "sparse graph"])
+def _graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test on both graphs."""
+    if request.param == "sparse graph":
+        small_graphs(monkeypatch)
 
 
 def fair_sum(
@@ -106,9 +114,10 @@ def test_2_client_listed_as_active_and_dead_loses_both_secrets() -> None:
     server.collect_all(fit, 1, range(6))
     # There is no list of the active: whoever is not dead is alive. More receipts than living are refused.
     assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming")
-    stories = {i: {5} for i in range(5)}
-    assert server.unmask_all(fit, 1, stories, receipts_of_dead=True) == ["receipts:length"] * 5
-    assert server.unmask_all(fit, 1, stories) == []
+    near = server.agreement.neighbours(fit.session, 0, 5).clients
+    told_both = server.unmask_all(fit, 1, {i: {5} for i in near}, receipts_of_dead=True)
+    assert told_both == ["receipts:length"] * len(near)
+    assert server.unmask_all(fit, 1, {i: {5} for i in range(5)}) == []
     assert {one.clients for one in Loot(server).opened()} == {frozenset(range(5))}
 
 
@@ -116,9 +125,9 @@ def test_3_client_accepts_threshold_1_and_an_invented_neighbour() -> None:
     world = World(6, corrupted=range(1, 6))
     server = HostileServer(world)
     fit = server.open([(1, 0)])
-    shares = Loot(server)._shares
+    shares, near = Loot(server)._shares, server.agreement.neighbours(fit.session, 0, 0)
     of_victim = {
-        kind: {point: shares[fit.preparations[1, 0, 0], kind][point] for point in range(2, 7)}
+        kind: {point: shares[fit.preparations[1, 0, 0], kind][point] for point in near.abscissae}
         for kind in range(3)
     }
     secrets = world.stores[0].load().keys.secrets[1]
@@ -234,7 +243,7 @@ def test_8_keys_are_kept_after_the_round() -> None:
         kept = state_to_bytes(world.stores[i].load())
         assert own.answer not in kept
         # What others gave to hold is gone, but for what the kept reply gave to the server anyway.
-        for j in range(5):
+        for j in range(len(held[i]) // SHARES_BYTES):
             seed, mask = (part(held[i], 3 * j + kind, KEY_BYTES) for kind in (0, 1))
             assert seed not in kept
             assert mask not in kept

@@ -12,6 +12,7 @@ The others stand in `test_hostile_both_secrets` and `test_hostile_replays`.
 | one client, another question | the question in H |
 | two cohorts for one number | `check_slot`: a number keeps its cohort |
 | colluding cohort by trying labels | `check_label`: there are as many as sums |
+| everyone asked where cohorts are small | `colluders_in`: as many colluders as the cohort is large |
 | same secrets for overlapping cohorts | secrets made anew for each number |
 """
 
@@ -241,4 +242,26 @@ def test_labels_are_not_tried_until_colluders_fill_a_cohort(monkeypatch: pytest.
 
     weaker.without_labels(monkeypatch)
     server, victim = tried_labels()
+    assert victim in opened(server)
+
+
+def everyone_asked() -> tuple[HostileServer, frozenset[int]]:
+    """Ask all sixty, six colluders among them, though cohorts of ten need withstand two only."""
+    server = HostileServer(World(60, rule=LABELS, terms=terms_of(10, max_sums=8), corrupted=COLLUDERS))
+    fit = server.open([(1, 0)])
+    honest = [i for i in server.everyone if i not in COLLUDERS]
+    assert server.collect_all(fit, 1, honest) == []
+    t = server.agreement.threshold(0)
+    # t shares of either secret: those of the six count twice.
+    server.unmask_all(fit, 1, calls(honest, ()) | calls(honest[1 : 1 + t - len(COLLUDERS)], {honest[0]}))
+    return server, frozenset(honest[:1])
+
+
+def test_a_larger_cohort_withstands_the_colluders_of_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, victim = everyone_asked()
+    assert server.refusals == []
+    assert victim not in opened(server)
+
+    weaker.without_larger_colluders(monkeypatch)
+    server, victim = everyone_asked()
     assert victim in opened(server)

@@ -54,7 +54,7 @@ def prepared_as(**fields: Any) -> Callable[[Any], Any]:
 
 LIES = [
     pytest.param("collect", replace(words=lambda w: w[:-8]), id="upload-shorter"),
-    pytest.param("collect", replace(words=lambda w: w + bytes(8)), id="upload-longer"),
+    pytest.param("collect", replace(words=lambda w: bytes(w) + bytes(8)), id="upload-longer"),
     pytest.param("collect", replace(words=b""), id="upload-empty"),
     pytest.param("collect", replace(words=lambda w: w[:-3]), id="upload-of-part-of-a-word"),
     pytest.param("collect", replace(receipts=lambda r: r[:-16]), id="receipts-fewer"),

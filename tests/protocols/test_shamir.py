@@ -22,9 +22,8 @@ from privfed.protocols.masking.shamir import (
     Bytes,
     check_abscissae,
     combine,
-    invert,
+    interpolation,
     lagrange,
-    multiply,
     share,
 )
 from privfed.protocols.masking.unmasking import Shares
@@ -61,8 +60,13 @@ def opened(shares: Bytes, abscissae: tuple[int, ...]) -> bytes:
 # --- the field ---
 
 
+def product(a: Bytes, b: Bytes) -> Bytes:
+    """Return the products of a secret and a public element: how a share enters what is opened."""
+    return combine(np.repeat(a[:, None, None], 8, axis=2), b[:, None])[:, 0]
+
+
 @pytest.mark.parametrize(
-    ("a", "b", "product"),
+    ("a", "b", "expected"),
     # FIPS 197, sections 4.2 and 4.2.1.
     [
         (0x57, 0x83, 0xC1),
@@ -73,23 +77,33 @@ def opened(shares: Bytes, abscissae: tuple[int, ...]) -> bytes:
         (0x57, 0x10, 0x07),
     ],
 )
-def test_products_of_fips_197(a: int, b: int, product: int) -> None:
-    assert times(a, b) == product
-    assert multiply(np.array([a], dtype=np.uint8), np.array([b], dtype=np.uint8)).tolist() == [product]
+def test_products_of_fips_197(a: int, b: int, expected: int) -> None:
+    assert times(a, b) == expected
+    assert product(np.array([a], dtype=np.uint8), np.array([b], dtype=np.uint8)).tolist() == [expected]
 
 
 def test_all_products_are_those_of_a_slow_field() -> None:
     a, b = np.divmod(np.arange(65536), 256)
     slow = [times(int(x), int(y)) for x, y in zip(a, b, strict=True)]
-    assert multiply(a.astype(np.uint8), b.astype(np.uint8)).tolist() == slow
+    assert product(a.astype(np.uint8), b.astype(np.uint8)).tolist() == slow
 
 
-def test_all_inverses() -> None:
-    every = np.arange(1, 256, dtype=np.uint8)
-    inverses = invert(every)
-    assert all(times(int(a), int(b)) == 1 for a, b in zip(every, inverses, strict=True))
-    # FIPS 197, section 5.1.1, by the S-box of {53}: its inverse is {ca}.
-    assert inverses[0x53 - 1] == 0xCA
+def test_a_value_elsewhere_is_that_of_the_polynomial() -> None:
+    """All points at which a quotient of logarithms is looked up, against the polynomials themselves."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        points = rng.permutation(256)[:8]
+        coefficients = rng.integers(0, 256, 7).tolist()
+        values = [value_at(coefficients, int(point)) for point in points]
+        factors = interpolation(points[None, :7].astype(np.uint8), points[7:].astype(np.uint8))[0]
+        found = 0
+        for value, factor in zip(values[:7], factors.tolist(), strict=True):
+            found ^= times(value, factor)
+        assert found == values[7]
+    # With two points the factors are x_k / (x_j + x_k): all quotients, and so all inverses, come up.
+    every = np.array([(a, b) for a in range(1, 256) for b in range(1, 256) if a != b], dtype=np.uint8)
+    first = interpolation(every, np.zeros(len(every), dtype=np.uint8))[:, 0]
+    assert all(times(int(f), int(a ^ b)) == b for f, (a, b) in zip(first, every, strict=True))
 
 
 # --- sharing and opening ---
@@ -126,13 +140,19 @@ def test_shares_at_the_largest_cohort() -> None:
 
 def test_shares_are_the_values_of_the_polynomials(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
-    drawn = rng.bytes(8 * 3)
+    drawn = rng.bytes(8 * 2)
     monkeypatch.setattr(shamir.secrets, "token_bytes", lambda size: drawn[:size])
     secret, abscissae = rng.bytes(8), (1, 2, 77, 255)
-    shares = share(secret, abscissae, 4)
+    shares = share(secret, abscissae, 3)
+    assert shares[:2].tobytes() == drawn
     for byte in range(8):
-        coefficients = [secret[byte], *(drawn[8 * degree + byte] for degree in range(3))]
-        assert shares[:, byte].tolist() == [value_at(coefficients, point) for point in abscissae]
+        # The one parabola through the secret and the two shares that were drawn, found by trying all.
+        fitting = []
+        for a in range(256):
+            coefficients = [secret[byte], a, secret[byte] ^ drawn[byte] ^ a]
+            if value_at(coefficients, 2) == drawn[8 + byte]:
+                fitting.append([value_at(coefficients, point) for point in abscissae])
+        assert fitting == [shares[:, byte].tolist()]
 
 
 def test_polynomials_are_drawn_anew_for_every_byte_and_every_sharing() -> None:
@@ -207,30 +227,27 @@ def test_sharing_outside_the_bounds_is_an_error(
 
 
 class Held:
-    """Shares of several clients' secrets as answers bring them: nobody holds a share of its own."""
+    """Shares of several clients' secrets as answers bring them, on the full graph of n clients."""
 
     def __init__(self, n: int, threshold: int) -> None:
         rng = np.random.default_rng(n)
         self.n, self.threshold = n, threshold
-        self.abscissa = {i: i + 1 for i in range(n)}
         self.secrets = {i: rng.bytes(32) for i in range(n)}
-        self.shares: dict[int, dict[int, Bytes]] = {holder: {} for holder in range(n)}
-        for target, secret in self.secrets.items():
-            others = [i for i in range(n) if i != target]
-            rows = share(secret, tuple(i + 1 for i in others), threshold)
-            for holder, row in zip(others, rows, strict=True):
-                self.shares[holder][target] = row.copy()
+        abscissae = tuple(range(1, n))
+        self.values = np.stack([share(self.secrets[i], abscissae, threshold) for i in range(n)])
+        self.given = np.ones((n, n - 1), dtype=bool)
+
+    def at(self, owner: int, holder: int) -> tuple[int, int]:
+        """Return where a holder's share of an owner's secret stands."""
+        return owner, holder - (holder > owner)
 
     def open(self, targets: tuple[int, ...], holders: tuple[int, ...]) -> tuple[dict[int, bytes], list[int]]:
-        held = {
-            holder: (
-                tuple(t for t in targets if t in self.shares[holder]),
-                np.stack([self.shares[holder][t] for t in targets if t in self.shares[holder]]),
-            )
-            for holder in holders
-        }
+        given = np.zeros_like(self.given)
+        for owner, holder in itertools.product(range(self.n), holders):
+            if owner != holder:
+                given[self.at(owner, holder)] = self.given[self.at(owner, holder)]
         accept: Callable[[int, bytes], bool] = lambda target, secret: secret == self.secrets[target]  # noqa: E731
-        return Shares(held, self.abscissa, self.threshold).open(targets, accept)
+        return Shares(given, self.values, self.threshold).open(targets, accept)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 8])
@@ -240,6 +257,14 @@ def test_threshold_and_one_more_holders_open_everybodys_secret(n: int) -> None:
         held = Held(n, threshold)
         for holders in itertools.combinations(everyone, threshold + 1):
             assert held.open(everyone, holders) == (held.secrets, [])
+
+
+def test_many_rows_are_opened_a_block_at_a_time() -> None:
+    held = Held(20, 7)
+    many = Shares(np.tile(held.given, (30, 1)), np.tile(held.values, (30, 1, 1)), 7)
+    many.given[5:300, :3] = False
+    right, failed = many.open(range(600), lambda row, secret: secret == held.secrets[row % 20])
+    assert sorted(right) == list(range(600)) and not failed
 
 
 def test_fewer_holders_open_the_secrets_of_those_who_did_not_answer_only() -> None:
@@ -252,8 +277,8 @@ def test_fewer_holders_open_the_secrets_of_those_who_did_not_answer_only() -> No
 @pytest.mark.parametrize("liar", range(7))
 def test_one_liar_spoils_nothing_while_one_more_than_the_threshold_are_honest(liar: int) -> None:
     held, everyone = Held(7, 4), tuple(range(7))
-    for row in held.shares[liar].values():
-        row ^= np.uint8(0x5A)
+    for owner in set(everyone) - {liar}:
+        held.values[held.at(owner, liar)] ^= np.uint8(0x5A)
     # A target that answered holds no share of its own: without it and the liar, the threshold is left.
     honest = [i for i in everyone if i != liar][: held.threshold + 1]
     assert held.open(everyone, tuple(sorted([liar, *honest]))) == (held.secrets, [])
@@ -262,9 +287,9 @@ def test_one_liar_spoils_nothing_while_one_more_than_the_threshold_are_honest(li
 @pytest.mark.parametrize("n", [20, 100])
 def test_two_liars_among_many_spoil_nothing(n: int) -> None:
     held = Held(n, n // 2 + 1)
-    for liar in (0, 3):
-        for row in held.shares[liar].values():
-            row[7] ^= 1
+    for owner, liar in itertools.product(range(n), (0, 3)):
+        if owner != liar:
+            held.values[held.at(owner, liar)][7] ^= 1
     targets = tuple(range(0, n, 7))
     right, failed = held.open(targets, tuple(range(n)))
     assert right == {i: held.secrets[i] for i in targets} and not failed
@@ -272,12 +297,12 @@ def test_two_liars_among_many_spoil_nothing(n: int) -> None:
 
 def test_a_share_that_was_left_out_is_not_needed() -> None:
     held = Held(6, 3)
-    del held.shares[0][2], held.shares[1][2]
+    held.given[held.at(2, 0)] = held.given[held.at(2, 1)] = False
     assert held.open((0, 1, 2), (0, 1, 3, 4, 5)) == ({i: held.secrets[i] for i in range(3)}, [])
 
 
 def test_too_many_liars_are_named_by_what_cannot_be_opened() -> None:
     held = Held(5, 4)
-    held.shares[0][1][:] ^= np.uint8(1)
+    held.values[held.at(1, 0)] ^= np.uint8(1)
     right, failed = held.open((0, 1), (0, 1, 2, 3, 4))
     assert right == {0: held.secrets[0]} and failed == [1]

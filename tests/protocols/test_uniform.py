@@ -292,7 +292,7 @@ def test_answers_below_the_threshold_open_nothing(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(session, "Flight", Kept)
     run = Sums(Masked(), 7)
-    t = threshold(6, run.configuration.terms)
+    t = threshold(7, run.configuration.terms)
     for lost in range(7 - t, 7):
         with pytest.raises(NotEnoughClientsError):
             run.ask(None, 0, (0,), *(Fault(i, "unmask", "lost-reply") for i in range(lost)))

@@ -181,7 +181,7 @@ class Chaos:
             for j, upload in uploads.items()
             if j in self.world.corrupted or (upload is not None and upload.header == told.header)
         ]
-        t = self.world.agreement.threshold(i, told.cohort)
+        t = self.world.agreement.threshold(told.cohort)
         slack = max(0, len(matching) - t)
         count = slack if rng.random() < 0.7 else int(rng.integers(slack + 1)) + int(rng.random() < 0.1)
         shuffled = self._some(matching, len(matching))

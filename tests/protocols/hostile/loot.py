@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privfed.protocols.fixed_point import grid_of
+from privfed.protocols.masking import boxes
 from privfed.protocols.masking import client as code
 from privfed.protocols.masking.bindings import part
 from privfed.protocols.masking.keys import (
@@ -29,7 +30,7 @@ from privfed.protocols.masking.messages import Preparation
 from privfed.protocols.masking.rules import bitmap, cohort_digest
 from privfed.protocols.masking.shamir import combine, lagrange
 from privfed.protocols.masking.state import SHARES_BYTES
-from tests.protocols.hostile.server import Answered, Collected, Fit, HostileServer, box_of
+from tests.protocols.hostile.server import Answered, Collected, Fit, HostileServer
 from tests.protocols.hostile.world import Words
 
 SEED, MASK, ANSWER = range(3)
@@ -94,7 +95,8 @@ class Loot:
             for fit in server.fits:
                 listed = {one.client for one in fit.listed}
                 for (_, _, j), preparation in fit.preparations.items():
-                    if j != i and i in self._members(preparation) and i in listed:
+                    near = self._agreement.neighbours(fit.session, preparation.cohort, j).clients
+                    if i in near and i in listed:
                         self._read_box(fit, j, preparation, i)
 
     def _members(self, preparation: Preparation) -> tuple[int, ...]:
@@ -102,28 +104,28 @@ class Loot:
 
     def _threshold(self, preparation: Preparation) -> int:
         # Through the client's module: a test of a weaker form may have changed it there.
-        return code.threshold(len(self._members(preparation)) - 1, self._agreement.configuration.terms)
+        return code.threshold(len(self._members(preparation)), self._agreement.configuration.terms)
 
     def _read_box(self, fit: Fit, sender: int, one: Preparation, holder: int) -> None:
-        members, server = self._members(one), self._server
-        box = box_of(members, one, sender, holder)
+        server, point = self._server, self._server.abscissa_of(fit, one.cohort, sender, holder)
+        box = server.box_of(fit, one, sender, holder)
         if not any(box):
             return
         session, pair = fit.session, server.pair_key(fit, holder, sender)
-        data = code.box_binding(
+        data = boxes.box_binding(
             session,
             one.number,
             sender,
             holder,
             self._threshold(one),
-            members.index(holder) + 1,
-            cohort_digest(one.cohort, members),
+            point,
+            cohort_digest(one.cohort, self._members(one)),
             one.mask_key,
             one.seed_hash,
         )
-        plain = unseal(code.box_key(pair, session, one.number, sender, holder), box, data)
+        plain = unseal(boxes.box_key(pair, session, one.number, sender, holder), box, data)
         for kind in (SEED, MASK, ANSWER):
-            self._shares[one, kind][members.index(holder) + 1] = part(plain, kind, KEY_BYTES)
+            self._shares[one, kind][point] = part(plain, kind, KEY_BYTES)
         assert len(plain) == SHARES_BYTES
 
     def _good(self, one: Answered) -> tuple[int, ...]:
@@ -141,7 +143,8 @@ class Loot:
 
     def _keep(self, one: Answered, target: int, kind: int, data: bytes) -> None:
         preparation = one.told.used[target]
-        abscissa = self._members(preparation).index(one.told.client) + 1
+        told = one.told
+        abscissa = self._server.abscissa_of(told.fit, preparation.cohort, target, told.client)
         self._shares[preparation, kind][abscissa] = data
 
     def _unlock(self) -> bool:

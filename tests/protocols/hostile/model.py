@@ -92,7 +92,7 @@ class Model:
         self.agreement = Agreement(configuration, Registry(keys, digest("nobody", n)))
         self.members, self.corrupted, self.lock = tuple(range(n)), frozenset(corrupted), lock
         self.honest = tuple(i for i in self.members if i not in self.corrupted)
-        self.threshold = code.threshold(n - 1, terms)
+        self.threshold = code.threshold(n, terms)
         self.promise = self.threshold - len(self.corrupted) + 1
         self._cohort = cohort_digest(0, self.members)
         self.asks = lru_cache(maxsize=None)(self._asks)
@@ -117,7 +117,7 @@ class Model:
             (),
         )
         try:
-            return checks.check_prepared(self.agreement, me, request, self.members)
+            return checks.check_prepared(self.agreement, bytes(KEY_BYTES), me, request)[0]
         except PolicyError:
             return None
 

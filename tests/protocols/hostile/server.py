@@ -187,7 +187,8 @@ class HostileServer:
         data = numbers_question(question) if isinstance(question, int) else question
         given = {j: fit.preparations.get((number, cohort, j)) for j in members} | dict(swap or {})
         chosen = frozenset(members if prepared is None else prepared)
-        neighbours = tuple(j for j in members if j in chosen and j != client)
+        near = self.agreement.neighbours(fit.session, cohort, client)
+        neighbours = tuple(j for j in near.clients if j in chosen)
         used = {j: given[j] for j in neighbours if given[j] is not None}
         if len(used) != len(neighbours):
             return "not prepared"
@@ -199,14 +200,14 @@ class HostileServer:
             flags,
             b"".join(used[j].mask_key for j in neighbours),
             b"".join(used[j].seed_hash for j in neighbours),
-            b"".join(box_of(members, used[j], j, client) for j in neighbours),
+            b"".join(self.box_of(fit, used[j], j, client) for j in neighbours),
             (),
         )
         refused = self.send(fit, client, number, "collect", request)
         if refused:
             return refused
         upload = self.last
-        cohort_hash = code.cohort_digest(cohort, members)
+        cohort_hash = self.agreement.cohort(cohort).digest
         header = code.sum_header(fit.session, number, index, data, cohort_hash, flags)
         words = np.frombuffer(upload.words, dtype="<u8").astype(np.uint64)
         receipts = {j: part(upload.receipts, place, RECEIPT_BYTES) for place, j in enumerate(neighbours)}
@@ -244,7 +245,7 @@ class HostileServer:
             keys = [state.key for state in self.world.spied[corrupted] if state.key]
             own = next(key for key in keys if public_key(key) == listed[corrupted].key)
             side = self.world.sides[corrupted]
-            fit.pairs[corrupted, other] = side._pair(own, listed[other], fit.session)
+            fit.pairs[corrupted, other] = side._pair(own, other, listed[other].key, fit.session)
         return fit.pairs[corrupted, other]
 
     def unmask(
@@ -293,8 +294,11 @@ class HostileServer:
         states = [state.keys for state in self.world.spied[corrupted] if state.keys is not None]
         return [one for keys in states for one in keys.secrets.values()]
 
+    def abscissa_of(self, fit: Fit, cohort: int, sender: int, holder: int) -> int:
+        """Return the point at which a holder's share of a sender's secrets was taken."""
+        return 1 + self.agreement.neighbours(fit.session, cohort, sender).clients.index(holder)
 
-def box_of(members: tuple[int, ...], preparation: Preparation, sender: int, holder: int) -> bytes:
-    """Return the box that a sender made for a holder."""
-    others = [j for j in members if j != sender]
-    return part(preparation.boxes, others.index(holder), BOX_BYTES)
+    def box_of(self, fit: Fit, preparation: Preparation, sender: int, holder: int) -> bytes:
+        """Return the box that a sender made for a holder."""
+        place = self.abscissa_of(fit, preparation.cohort, sender, holder) - 1
+        return part(preparation.boxes, place, BOX_BYTES)

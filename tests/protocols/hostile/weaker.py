@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.protocols.masking import checks
+from privfed.protocols.masking import boxes, checks, rules
 from privfed.protocols.masking import client as code
+from privfed.protocols.masking import sizes as numbers
 from privfed.protocols.masking.client import MaskedClient
 from privfed.protocols.masking.keys import bound, expand, new_secret
 from privfed.protocols.masking.messages import (
@@ -52,7 +53,7 @@ def without_direction(patch: pytest.MonkeyPatch) -> None:
 
 def without_counts(patch: pytest.MonkeyPatch) -> None:
     """Answer however few are prepared, alive, or have receipts; shares keep their threshold."""
-    patch.setattr(Agreement, "threshold", lambda self, client, label: 0)
+    patch.setattr(Agreement, "threshold", lambda self, label: 0)
 
 
 def without_question(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def without_question(patch: pytest.MonkeyPatch) -> None:
 
 def without_key_binding(patch: pytest.MonkeyPatch) -> None:
     """Do not bind a box to the mask key that came with it."""
-    patch.setattr(code, "box_binding", lambda *bound_to: box_binding(*bound_to[:-2], b"", bound_to[-1]))
+    patch.setattr(boxes, "box_binding", lambda *bound_to: box_binding(*bound_to[:-2], b"", bound_to[-1]))
 
 
 def without_signatures(patch: pytest.MonkeyPatch) -> None:
@@ -84,9 +85,9 @@ def without_own_mask(patch: pytest.MonkeyPatch) -> None:
 
 def without_number(patch: pytest.MonkeyPatch) -> None:
     """Do not bind boxes to the number of their sum."""
-    real = code.box_key
-    patch.setattr(code, "box_key", lambda pair, session, number, *rest: real(pair, session, 0, *rest))
-    patch.setattr(code, "box_binding", lambda session, number, *rest: box_binding(session, 0, *rest))
+    real = boxes.box_key
+    patch.setattr(boxes, "box_key", lambda pair, session, number, *rest: real(pair, session, 0, *rest))
+    patch.setattr(boxes, "box_binding", lambda session, number, *rest: box_binding(session, 0, *rest))
 
 
 def without_session(patch: pytest.MonkeyPatch) -> None:
@@ -104,12 +105,18 @@ def without_labels(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(checks, "check_label", lambda *told: None)
 
 
+def without_larger_colluders(patch: pytest.MonkeyPatch) -> None:
+    """Assume as few colluders when everyone is asked as in the smallest cohort."""
+    patch.setattr(numbers, "colluders_in", lambda n, terms: terms.colluders)
+    patch.setattr(rules, "sizes", numbers.sizes.__wrapped__)
+
+
 def with_overlap(patch: pytest.MonkeyPatch) -> None:
     """Let a server call a client both alive and dead: who is called dead stays among the living."""
     real = checks.check_stories
 
-    def overlap(agreement: Agreement, me: int, pending: Pending, message: UnmaskRequest) -> Any:
-        return pending.prepared, real(agreement, me, pending, message)[1]
+    def overlap(agreement: Agreement, pending: Pending, message: UnmaskRequest) -> Any:
+        return pending.prepared, real(agreement, pending, message)[1]
 
     patch.setattr(checks, "check_stories", overlap)
 
@@ -138,8 +145,8 @@ def with_threshold(t: int) -> Patch:
     """Return a patch after which clients share with a threshold that the server chose."""
 
     def patch_threshold(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(code, "threshold", lambda neighbours, terms: t)
-        patch.setattr(Agreement, "threshold", lambda self, client, label: t)
+        patch.setattr(code, "threshold", lambda n, terms: t)
+        patch.setattr(Agreement, "threshold", lambda self, label: t)
 
     return patch_threshold
 
@@ -168,11 +175,11 @@ class ReusesSecrets(MaskedClient):
 
     _first: Secrets | None = None
 
-    def _new_secrets(self, keys: Fit, slot: Slot) -> Secrets:
+    def _new_secrets(self, keys: Fit, slot: Slot) -> tuple[Fit, Secrets]:
         if self._first is not None:
-            return share_again(self, self._first, keys, slot)
-        self._first = super()._new_secrets(keys, slot)
-        return self._first
+            return keys, share_again(self, self._first, keys, slot)
+        keys, self._first = super()._new_secrets(keys, slot)
+        return keys, self._first
 
 
 class PreparesTwice(MaskedClient):
@@ -196,4 +203,4 @@ def share_again(client: MaskedClient, first: Secrets, keys: Fit, slot: Slot) -> 
     again = iter((first.mask, first.seed, first.answer))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(code, "new_secret", lambda: next(again))
-        return MaskedClient._new_secrets(client, keys, slot)
+        return MaskedClient._new_secrets(client, keys, slot)[1]

@@ -20,7 +20,8 @@ from privfed.protocols.masking.keys import (
     Identity,
     Registry,
 )
-from privfed.protocols.masking.rules import Agreement, default_terms, threshold
+from privfed.protocols.masking.rules import Agreement, default_terms
+from privfed.protocols.masking.sizes import sizes
 from privfed.protocols.masking.state import State
 
 Words = npt.NDArray[np.uint64]
@@ -139,6 +140,5 @@ class World:
         return reply
 
     def promise(self, cohort: int = 0) -> int:
-        """Return t - c + 1: fewest honest clients in an opened sum, says the proof."""
-        n = len(self.agreement.configuration.cohort(cohort))
-        return threshold(n - 1, self.terms) - self.terms.colluders + 1
+        """Return how many honest clients an opened sum has, says the proof; t - c + 1 on the full graph."""
+        return sizes(len(self.agreement.cohort(cohort).members), self.terms).honest

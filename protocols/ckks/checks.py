@@ -1,0 +1,76 @@
+"""Check words: what shows that a decrypted total is the sum of whole answers, each at most once.
+
+The server adds ciphertexts, and could as well send n times one, an old one, one with an offset, or a
+mixture of ciphertexts of different clients. So each client adds three check words of its answer x,
+
+    c = sum over l of r_l x_l  modulo 2^64,    r uniform, from PRG(G, header), unknown to the server,
+
+each cut into four limbs of 16 bits, and the clients compare their total with the check words of the
+total answer.
+
+Why it holds. Let the cohort's answers be x_i, with who-slots (1 in the client's own, 0 in the others'),
+and let y be what was decrypted, any function of the x_i and their check words c_i. With b_i the who-slots
+of y, y' = y - sum b_i x_i is zero in every who-slot. The r_l of the who-slots make the c_i uniform and
+independent of all other r_l; so y passes one word with a probability of at most 2^(v - 64), where 2^v
+divides every y'_l. Slots of a total are at most 2^40, so v <= 41, and a wrong y passes three words with a
+probability of at most 2^-69. The b_i are checked to be 0 or 1 (`SlotGrid.decode`).
+
+The sketch of the design had 40 check slots of random signs: 2^-40, and their sums outgrow one slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privfed.errors import IntegrityError
+from privfed.protocols.ckks.grid import Slots
+from privfed.protocols.fixed_point import Words
+from privfed.protocols.masking.keys import bound, expand
+from privfed.protocols.masking.keystream import keystream
+
+WORDS = 3
+LIMBS = 4
+LIMB_BITS = 16
+CHECK_SLOTS = WORDS * LIMBS
+
+_SHIFTS = np.arange(LIMBS, dtype=np.uint64) * np.uint64(LIMB_BITS)
+_LIMB = np.uint64((1 << LIMB_BITS) - 1)
+
+
+class Checks:
+    """The check words of one sum.
+
+    Args:
+        group: secret that the clients share and the server does not know, 32 bytes.
+        header: what the sum is bound to; never the same for two sums.
+        size: slots of an answer.
+    """
+
+    def __init__(self, group: bytes, header: bytes, size: int) -> None:
+        stream = keystream(expand(group, bound("ckks check", header)), WORDS * size)
+        self._factors = stream.reshape(WORDS, size)
+
+    def extend(self, slots: Slots) -> Slots:
+        """Return an answer, int64 of shape (size,), followed by its check slots."""
+        limbs = (self._words(slots)[:, np.newaxis] >> _SHIFTS) & _LIMB
+        return np.concatenate([slots, limbs.astype(np.int64).ravel()])
+
+    def verify(self, totals: Slots) -> Slots:
+        """Return a total without its check slots.
+
+        Raises:
+            IntegrityError: it is not a sum of whole answers to this header.
+        """
+        slots, limbs = totals[:-CHECK_SLOTS], totals[-CHECK_SLOTS:].reshape(WORDS, LIMBS)
+        words = (limbs.astype(np.uint64) << _SHIFTS).sum(axis=1, dtype=np.uint64)
+        if not np.array_equal(words, self._words(slots)):
+            raise IntegrityError(
+                "the check words of an opened sum do not hold: it is not the sum of the clients' answers to "
+                "this question. The fit ends and its key is erased; the coordinator did not simply add."
+            )
+        return slots
+
+    def _words(self, slots: Slots) -> Words:
+        products = self._factors * slots.view(np.uint64)
+        words: Words = products.sum(axis=1, dtype=np.uint64)
+        return words

@@ -1,0 +1,191 @@
+"""Ciphertexts: integers of slots encrypted under the clients' key, added by whoever has none, opened.
+
+The only module that calls TenSEAL. The key is symmetric: every client holds it, the server holds the
+parameters only. A fresh ciphertext has a sixth of the noise of one under a public key, and takes half
+the time.
+
+Decryption of CKKS as `decrypt()` gives it leaks the key: its last bits are the noise, from which and the
+ciphertext the key follows (Li and Micciancio 2021, ia.cr/2020/1533). What `Key.decrypt` returns is
+rounded to integers, which the noise does not move; nothing else sees the decryption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import tenseal
+
+from privfed.errors import IntegrityError
+from privfed.protocols.ckks.grid import Slots
+from privfed.protocols.ckks.parameters import PRIME_BITS, RING, SLOTS, Capacity
+from privfed.protocols.masking.keys import CryptographyError
+
+PADDED_BYTES = 123_904
+"""Bytes of a ciphertext of 4096 slots, and of a key, as they travel.
+
+TenSEAL compresses them to about 123,530 and 123,590 bytes, with a standard deviation of 19: padding makes
+the lengths of messages the same in every run.
+"""
+
+FARTHEST = 0.25
+"""How far a total may lie from an integer."""
+
+Ciphertexts = tuple[bytes, ...]
+"""A vector of slots under encryption: one ciphertext for each 4096 slots."""
+
+
+def chunks(size: int) -> int:
+    """Return how many ciphertexts a vector of `size` slots takes."""
+    return -(-size // SLOTS)
+
+
+class Key:
+    """The key that the clients share for one fit. It is never shown, and the server never has it."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return "Key(...)"
+
+    @classmethod
+    def generate(cls) -> Key:
+        """Return a fresh key; SEAL seeds its generator from the operating system."""
+        return cls(_new_context())
+
+    def to_bytes(self) -> bytes:
+        """Return parameters and secret key, without Galois and relinearisation keys, PADDED_BYTES long."""
+        return _padded(_serialized(self._context, secret=True))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Key:
+        """Return the key in `data`.
+
+        Raises:
+            CryptographyError: malformed, without a secret key, with other keys, or of other parameters.
+        """
+        context = _parsed(tenseal.context_from, data)
+        if not context.is_private() or context.has_galois_keys() or context.has_relin_keys():
+            raise CryptographyError("not a secret key alone")
+        if _serialized(context, secret=False) != parameters():
+            raise CryptographyError("a key of other parameters")
+        return cls(context)
+
+    def encrypt(self, slots: Slots, capacity: Capacity) -> Ciphertexts:
+        """Encrypt integers, int64 of shape (size,), at the scale of a cohort."""
+        scale = 2.0**capacity.scale_bits
+        rows = np.zeros((chunks(len(slots)), SLOTS))
+        rows.flat[: len(slots)] = slots
+        vectors = [tenseal.ckks_vector(self._context, row, scale=scale) for row in rows]
+        return tuple(_padded(vector.serialize()) for vector in vectors)
+
+    def decrypt(self, ciphertexts: Ciphertexts, capacity: Capacity, size: int) -> Slots:
+        """Decrypt a total and round it to integers, int64 of shape (size,).
+
+        Raises:
+            CryptographyError: malformed, or of other parameters.
+            IntegrityError: further than a quarter from an integer, or beyond a slot: another key, or not a
+                sum of at most `capacity.n_clients` ciphertexts.
+        """
+        if len(ciphertexts) != chunks(size):
+            raise CryptographyError(f"{len(ciphertexts)} ciphertexts for {size} slots")
+        vectors = _read(self._context, ciphertexts, 2.0**capacity.scale_bits)
+        opened = np.concatenate([np.asarray(vector.decrypt()) for vector in vectors])[:size]
+        rounded = np.rint(opened)
+        near = np.abs(opened - rounded) <= FARTHEST
+        if not (near & (np.abs(rounded) <= 2.0**capacity.total_bits)).all():
+            raise IntegrityError(
+                "an opened sum lies off the grid: it was encrypted under another key, or it is not a sum of "
+                f"at most {capacity.n_clients} ciphertexts. The fit ends and its key is erased."
+            )
+        slots: Slots = rounded.astype(np.int64)
+        return slots
+
+
+class CipherSum:
+    """Adds ciphertexts as they arrive, in the memory of one answer; it has no key.
+
+    The first answer fixes the number of ciphertexts and their scale.
+    """
+
+    def __init__(self) -> None:
+        self._total: list[Any] = []
+
+    def add(self, ciphertexts: Ciphertexts) -> None:
+        """Add one answer.
+
+        Raises:
+            CryptographyError: malformed, of other parameters, or unlike the first; nothing was added.
+        """
+        if not ciphertexts or len(self._total) not in (0, len(ciphertexts)):
+            raise CryptographyError(f"{len(ciphertexts)} ciphertexts to add to {len(self._total)}")
+        scale = self._total[0].ciphertext()[0].scale if self._total else None
+        vectors = _read(_public_context(), ciphertexts, scale)
+        for total, vector in zip(self._total, vectors, strict=False):
+            total += vector
+        self._total = self._total or vectors
+
+    def total(self) -> Ciphertexts:
+        """Return the total; no ciphertexts where nothing was added."""
+        return tuple(_padded(vector.serialize()) for vector in self._total)
+
+
+def _read(context: Any, ciphertexts: Ciphertexts, scale: float | None) -> list[Any]:
+    """Parse ciphertexts of the context's parameters, all at one scale: the first one's, where it is None."""
+    vectors = [_parsed(partial(tenseal.ckks_vector_from, context), one) for one in ciphertexts]
+    for vector in vectors:
+        parts = vector.ciphertext()
+        if vector.shape != [SLOTS] or len(parts) != 1:
+            raise CryptographyError(f"not one ciphertext of {SLOTS} slots")
+        scale = parts[0].scale if scale is None else scale
+        if parts[0].scale != scale:
+            raise CryptographyError(f"a ciphertext at the scale {parts[0].scale:g}, not {scale:g}")
+    return vectors
+
+
+@lru_cache(maxsize=1)
+def parameters() -> bytes:
+    """Return the parameters, as both sides know them: they hold no key."""
+    return _serialized(_new_context(), secret=False)
+
+
+@lru_cache(maxsize=1)
+def _public_context() -> Any:
+    return tenseal.context_from(parameters())
+
+
+def _new_context() -> Any:
+    return tenseal.context(
+        tenseal.SCHEME_TYPE.CKKS,
+        RING,
+        coeff_mod_bit_sizes=[PRIME_BITS, PRIME_BITS],
+        encryption_type=tenseal.ENCRYPTION_TYPE.SYMMETRIC,
+    )
+
+
+def _serialized(context: Any, secret: bool) -> bytes:
+    data: bytes = context.serialize(
+        save_secret_key=secret, save_public_key=False, save_galois_keys=False, save_relin_keys=False
+    )
+    return data
+
+
+def _padded(data: bytes) -> bytes:
+    if len(data) >= PADDED_BYTES:
+        raise CryptographyError(f"this TenSEAL makes {len(data)} bytes, and {PADDED_BYTES} are agreed on")
+    return (data + b"\x80").ljust(PADDED_BYTES, b"\0")
+
+
+def _parsed(parse: Callable[[bytes], Any], padded: bytes) -> Any:
+    """Parse what `_padded` made, after its size was checked."""
+    data = padded.rstrip(b"\0")
+    if len(padded) != PADDED_BYTES or not data.endswith(b"\x80"):
+        raise CryptographyError(f"{len(padded)} bytes, not {PADDED_BYTES} with their padding")
+    try:
+        return parse(data[:-1])
+    except (ValueError, RuntimeError):
+        # The library's text may quote what it read.
+        raise CryptographyError("does not parse under these parameters") from None

@@ -1,0 +1,69 @@
+"""Encrypted sums: what users configure (docs/protocols/ckks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.engine import ClientSide
+from privfed.core.secure_sum import Session
+from privfed.errors import ArgumentError
+from privfed.protocols.ckks.parameters import MAX_CLIENTS
+from privfed.protocols.ckks.scheme import CkksScheme
+from privfed.protocols.group.session import group_parties
+
+FEWEST = 3
+"""Of two answers in a total, each of the two clients learns the other's."""
+
+
+class CKKS:
+    """A sum of answers under homomorphic encryption: the server adds ciphertexts, the clients open the total.
+
+    Reveals to every client: every total, whose answers are in it, and every question, those of sums
+    that it is not in included. Reveals to the server: who contributed, who was lost and when, message
+    lengths and times; no question, no total, no answer.
+
+    Protects answers and totals from a server that may lie about everything and colludes with *no* client:
+    all clients hold the key of the fit, and one of them colluding with the server opens every answer. A
+    server alone changes nothing unnoticed (a wrong total passes with a probability of 2^-69), but it
+    chooses whose answers are in a total, `honest` at least. Assumes identities that the parties exchanged
+    before (a registry), state that is never restored from a copy, ring-LWE with the parameters of
+    `privfed.protocols.ckks.parameters` at 128 bits, X25519, AES-256, SHA-256 and Ed25519. The key travels
+    under X25519, so that it is not post-quantum. Any client can spoil or stop a sum.
+
+    Args:
+        honest: fewest clients in a total; nobody looks at a total of fewer.
+        repeats: how often in a fit a client contributes again to a sum that it was never told the total of.
+    """
+
+    name = "ckks"
+    opens_to: Literal["clients"] = "clients"
+    reveals: Literal["sums"] = "sums"
+    one_key = True
+    """One client's key opens every upload: shares of noise do not hold against it and the server together."""
+
+    def __init__(self, *, honest: int = FEWEST, repeats: int = 3) -> None:
+        self.honest, self.repeats = honest, repeats
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        """Return the numbers that protect a client.
+
+        Raises:
+            ArgumentError: a cohort is smaller than `honest`, or there are too many clients for the noise.
+        """
+        if not 2 <= self.honest <= smallest_cohort:
+            raise ArgumentError(
+                f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort), got honest="
+                f"{self.honest}: a total of few clients shows their answers to each other. Ask more clients "
+                'a round, or use protocol="plain", which hides nothing.'
+            )
+        if clients > MAX_CLIENTS:
+            raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")
+        return Terms(min_clients=smallest_cohort, honest=self.honest, max_sums=max_sums, repeats=self.repeats)
+
+    def parties(
+        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
+    ) -> tuple[Session, dict[int, ClientSide]]:
+        """Return a session and its clients, with fresh identities in a registry that all were given."""
+        return group_parties(configuration, policies, CkksScheme(configuration.terms))

@@ -1,0 +1,152 @@
+"""The grid of encrypted sums: statistics as integers in the slots of ciphertexts.
+
+Each entry has a power-of-two step, fixed by its range and the size of the cohort, so that no total of
+the cohort leaves its slot. An entry for which one slot is coarser than its resolution is cut into
+limbs, over as many slots as it needs. After the entries: how many rows and entries were clipped, and
+one who-slot for each member of the cohort, 1 in a client's own.
+
+Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import question_from_bytes
+from privfed.core.statistics import StatisticsSpec
+from privfed.errors import ArgumentError, IntegrityError
+from privfed.protocols.ckks.parameters import Capacity
+
+Slots = npt.NDArray[np.int64]
+
+MAX_LIMBS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A total off the grid.
+
+    Args:
+        vector: the statistics, float64 of shape (spec.size,).
+        clipped: rows and entries that were clipped.
+        places: whose answers are in it, as places in the cohort, ascending.
+    """
+
+    vector: FloatArray
+    clipped: int
+    places: tuple[int, ...]
+
+
+class SlotGrid:
+    """The grid of one question for a cohort of `n_clients` clients.
+
+    Attributes:
+        capacity: what a slot holds.
+        step: float64 of shape (spec.size,), powers of two.
+        limbs: slots of each entry, int64 of shape (spec.size,).
+        size: slots of an answer.
+
+    Raises:
+        ArgumentError: a total would not fit, or six limbs are coarser than an entry's resolution.
+    """
+
+    def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
+        self.capacity = Capacity(n_clients)
+        with np.errstate(over="ignore"):
+            largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
+        self.limbs = np.ones(spec.size, dtype=np.int64)
+        self.step = np.where(largest > 0, _steps(largest, self._bits(1)), spec.resolution)
+        for n_limbs in range(2, MAX_LIMBS + 1):
+            coarse = self.step > spec.resolution
+            if not coarse.any():
+                break
+            self.limbs[coarse] = n_limbs
+            self.step[coarse] = _steps(largest[coarse], self._bits(n_limbs))
+        if (self.step > spec.resolution).any():
+            entry = int(np.argmax(self.step > spec.resolution))
+            raise ArgumentError(
+                f"an encrypted sum over {n_clients} clients needs more than {self._bits(MAX_LIMBS)} bits for "
+                f"entry {entry} (largest total {largest[entry]:.3g}, resolution "
+                f"{spec.resolution[entry]:.3g}); declare a smaller domain or max_rows, or ask fewer "
+                "clients a round."
+            )
+        self._entries = int(self.limbs.sum())
+        self.size = self._entries + 1 + n_clients
+
+    def _bits(self, n_limbs: int) -> int:
+        # All limbs but the highest are unsigned, with room for n of them; the highest has the whole slot.
+        return self.capacity.total_bits + (n_limbs - 1) * self.capacity.limb_bits
+
+    def encode(self, vector: FloatArray, clipped: int, place: int) -> Slots:
+        """Return the slots of a client's answer.
+
+        Args:
+            vector: the statistics inside their ranges, float64 of shape (spec.size,).
+            clipped: rows and entries that were clipped.
+            place: the client's place in the cohort.
+
+        Returns:
+            int64 of shape (size,).
+        """
+        slots = np.zeros(self.size, dtype=np.int64)
+        limb_bits, start = self.capacity.limb_bits, 0
+        rest = np.rint(vector / self.step)
+        left = self.limbs
+        while rest.size:
+            # Division by a power of two, floor and the difference are exact in float64.
+            above = np.floor(np.ldexp(rest, -limb_bits))
+            limb = np.where(left > 1, rest - np.ldexp(above, limb_bits), rest)
+            slots[start : start + limb.size] = limb.astype(np.int64)
+            start += limb.size
+            rest, left = above[left > 1], left[left > 1] - 1
+        slots[start] = min(clipped, (1 << limb_bits) - 1)
+        slots[start + 1 + place] = 1
+        return slots
+
+    def decode(self, totals: Slots) -> Decoded:
+        """Return what a total of slots, int64 of shape (size,), stands for.
+
+        Raises:
+            IntegrityError: a who-slot is neither 0 nor 1, or the number clipped is negative.
+        """
+        who, clipped = totals[self._entries + 1 :], int(totals[self._entries])
+        if clipped < 0 or not np.isin(who, (0, 1)).all():
+            raise IntegrityError(
+                "an opened sum does not hold each client once at most; the coordinator did not simply add."
+            )
+        return Decoded(self._values(totals), clipped, tuple(np.flatnonzero(who).tolist()))
+
+    def _values(self, totals: Slots) -> FloatArray:
+        lowest = totals[: len(self.limbs)]
+        values = lowest.astype(np.float64)
+        several = self.limbs > 1
+        if several.any():
+            # Python's integers, so that a value of several limbs is rounded to float64 once.
+            exact, start = lowest.astype(object), len(self.limbs)
+            for level in range(1, int(self.limbs.max())):
+                holders = np.flatnonzero(self.limbs > level)
+                above = totals[start : start + len(holders)].astype(object)
+                exact[holders] += above << (level * self.capacity.limb_bits)
+                start += len(holders)
+            values[several] = exact[several].astype(np.float64)
+        scaled: FloatArray = values * self.step
+        return scaled
+
+
+def _steps(largest: FloatArray, bits: int) -> FloatArray:
+    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e + 1 - bits) < 2^(bits - 1): the bit
+    # left over takes the rounding of n answers. A step stays a normal number; infinite totals have none.
+    exponents = np.maximum(np.frexp(largest)[1] + 1 - bits, np.finfo(np.float64).minexp)
+    steps: FloatArray = np.where(np.isfinite(largest), np.ldexp(1.0, exponents), np.inf)
+    return steps
+
+
+@lru_cache(maxsize=32)
+def grid_of(question: bytes, n_clients: int) -> SlotGrid:
+    """Return the grid of an encoded question for a cohort of `n_clients` clients."""
+    return SlotGrid(question_from_bytes(question).spec, n_clients)

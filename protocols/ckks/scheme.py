@@ -1,0 +1,121 @@
+"""How an answer of an encrypted sum is made, added and opened, in the frame of `protocols.group`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from privfed.core.configuration import Terms
+from privfed.core.messages import Message, decode, encode
+from privfed.errors import IntegrityError, MessageError, PolicyError
+from privfed.protocols.answering import RangedAnswer
+from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
+from privfed.protocols.ckks.cipher import CipherSum, Key
+from privfed.protocols.ckks.grid import grid_of
+from privfed.protocols.group.bindings import needed
+from privfed.protocols.group.circle import Circle
+from privfed.protocols.group.scheme import Adder, Opened
+from privfed.protocols.group.state import Group
+from privfed.protocols.masking.keys import CryptographyError
+
+
+class Encrypted(Message, frozen=True):
+    """A client's answer up, and a total down: one ciphertext for each 4096 slots."""
+
+    ciphertexts: tuple[bytes, ...]
+
+
+class CkksAdder:
+    """Adds answers on the coordinator, which has parameters and no key."""
+
+    def __init__(self) -> None:
+        self._sum = CipherSum()
+        self._added: list[int] = []
+
+    def add(self, client: int, body: bytes, name: str) -> None:
+        """Check the form of one answer and add it.
+
+        Raises:
+            MessageError: not ciphertexts of the agreed parameters, or unlike the first answer's.
+        """
+        answer: Encrypted = decode(body, Encrypted, sender=name, stage="collect")
+        try:
+            self._sum.add(answer.ciphertexts)
+        except CryptographyError as error:
+            raise MessageError(str(error), sender=name, stage="collect") from None
+        self._added.append(client)
+
+    def result(self) -> tuple[tuple[int, ...], bytes]:
+        """Return whose answers were added, and the encrypted total."""
+        return tuple(sorted(self._added)), encode(Encrypted(self._sum.total()))
+
+
+class CkksScheme:
+    """Answers encrypted under a key that the clients share; the who-slots of a total say whose are in it.
+
+    Args:
+        terms: how many clients a total must hold before anybody looks at it.
+    """
+
+    whole: Literal[False] = False
+    pairwise: Literal[False] = False
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+
+    def check(self, question: bytes, n_clients: int) -> None:
+        """Check that the total of a cohort fits six limbs (`SlotGrid`)."""
+        grid_of(question, n_clients)
+
+    def draw(self) -> tuple[bytes, bytes]:
+        """Return a fresh key; the coordinator is shown nothing, it knows the parameters."""
+        return Key.generate().to_bytes(), b""
+
+    def upload(self, group: Group, circle: Circle, own: RangedAnswer) -> bytes:
+        """Return a client's encrypted answer, with its who-slot and check words.
+
+        Raises:
+            PolicyError: the leader sent no usable key.
+        """
+        grid = grid_of(circle.question, len(circle.cohort))
+        slots = grid.encode(own.vector, own.clipped, circle.cohort.index(circle.me))
+        checked = Checks(group.secret, circle.header, grid.size).extend(slots)
+        return encode(Encrypted(_key(group.extra).encrypt(checked, grid.capacity)))
+
+    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
+        """Decrypt a total, round it to its grid, and only then look at it.
+
+        Raises:
+            IntegrityError: malformed, off the grid, not the sum of whole answers to this header, or of too
+                few.
+            PolicyError: the leader sent no usable key.
+        """
+        grid, key = grid_of(circle.question, len(circle.cohort)), _key(group.extra)
+        try:
+            total: Encrypted = decode(body, Encrypted, sender="the coordinator", stage="collect")
+            slots = key.decrypt(total.ciphertexts, grid.capacity, grid.size + CHECK_SLOTS)
+        except (CryptographyError, MessageError) as error:
+            raise IntegrityError(f"the encrypted total of the coordinator cannot be read: {error}") from None
+        slots = Checks(group.secret, circle.header, grid.size).verify(slots)
+        decoded = grid.decode(slots)
+        contributors = tuple(circle.cohort[place] for place in decoded.places)
+        enough = needed(len(circle.cohort), self._terms)
+        if len(contributors) < enough:
+            raise IntegrityError(
+                f"the encrypted total holds {len(contributors)} answers, of at least {enough}: the "
+                "coordinator left some out. The fit ends and its key is erased."
+            )
+        return Opened(decoded.vector, decoded.clipped, contributors, slots.astype("<i8").tobytes())
+
+    def adder(self, public: bytes) -> Adder:
+        """Return the coordinator's adder; it takes nothing from the leader."""
+        return CkksAdder()
+
+
+# One key a process: simulated clients hold the same, and a fit to come replaces it.
+@lru_cache(maxsize=1)
+def _key(data: bytes) -> Key:
+    try:
+        return Key.from_bytes(data)
+    except CryptographyError:
+        raise PolicyError("key") from None

@@ -1,0 +1,138 @@
+"""Every algorithm over encrypted sums: the plain run's results, to the grid.
+
+The tests that run over every secure sum take ckks too, with `make test-slow`; these run by default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import (
+    FKM,
+    KFED,
+    DWFKMeans,
+    EWFKMeans,
+    FederatedFuzzyCMeans,
+    FederatedMiniBatchKMeans,
+    FederatedScaler,
+    Simulation,
+    WFKMeans,
+    metrics,
+    select_n_clusters,
+)
+from privfed.core.conversation import Ask, Total
+from privfed.engines.faults import Fault
+from privfed.errors import ArgumentError
+from privfed.face.clients import gather
+from privfed.protocols import CKKS, by_name
+from tests.protocols.federations import Sums, vectors
+from tests.protocols.test_group_replicas import Federates
+
+Clients = list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
+
+ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "DWF": (DWFKMeans, {}),
+    "DWF-sampled": (DWFKMeans, {"clients_per_round": 4}),
+    "EWF": (EWFKMeans, {}),
+    "WF": (WFKMeans, {"weights": "equal"}),
+    "minibatch": (FederatedMiniBatchKMeans, {}),
+    "fuzzy-kmeans": (FederatedFuzzyCMeans, {"averaging": "kmeans"}),
+    "fuzzy-weighted": (FederatedFuzzyCMeans, {"averaging": "weighted"}),
+    "FKM": (FKM, {}),
+    "KFED": (KFED, {}),
+}
+
+
+@pytest.fixture
+def few(blobs: Clients) -> Clients:
+    """Return five clients."""
+    return blobs[:5]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_finds_the_centres_of_the_plain_run(name: str, few: Clients) -> None:
+    kind, words = ESTIMATORS[name]
+    words = {"n_clusters": 3, "max_iter": 3, "random_state": 1, **words}
+    plain, encrypted = (kind(protocol=one, **words).fit(few) for one in ("plain", "ckks"))
+    np.testing.assert_allclose(encrypted.cluster_centers_, plain.cluster_centers_, atol=1e-6)
+    assert encrypted.inertia_ == pytest.approx(plain.inertia_, rel=1e-6)
+
+
+def test_metrics_and_scaling_over_encrypted_sums(few: Clients) -> None:
+    centers = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
+    for index in (metrics.fuzzy_davies_bouldin, metrics.davies_bouldin, metrics.inertia):
+        plain, encrypted = (index(few, centers, protocol=one) for one in ("plain", "ckks"))
+        assert encrypted == pytest.approx(plain, rel=1e-6)
+    plain_scaler, scaler = (FederatedScaler(protocol=one).fit(few) for one in ("plain", "ckks"))
+    np.testing.assert_allclose(scaler.transform(few[0]), plain_scaler.transform(few[0]), atol=1e-6)
+
+
+def test_the_number_of_clusters_over_encrypted_sums(few: Clients) -> None:
+    words: dict[str, Any] = {"max_iter": 2, "random_state": 0}
+    plain, encrypted = (select_n_clusters(few, [3, 4], protocol=one, **words) for one in ("plain", "ckks"))
+    assert encrypted.n_clusters == plain.n_clusters
+
+
+def test_counts_are_exact_integers(few: Clients) -> None:
+    fitted = DWFKMeans(3, protocol="ckks", max_iter=2, random_state=0).fit(few)
+    totals = [total.statistics for _, total in fitted.transcript_.totals()]
+    counts = [one["weight"] for one in totals if "weight" in one]
+    assert counts and all(np.array_equal(one, np.rint(one)) for one in counts)
+    assert {one.sum() for one in counts} == {sum(map(len, few))}
+
+
+def test_clients_that_are_lost_are_out_of_a_round_and_back_in_the_next(few: Clients) -> None:
+    fourth = frozenset({4})
+    faults = [Fault(2, "collect", "drop", fourth), Fault(3, "collect", "lost-reply", fourth)]
+    fitted = DWFKMeans(3, protocol="ckks", max_iter=4, tol=0, engine=Simulation(faults=faults)).fit(few)
+    contributors = [total.contributors for _, total in fitted.transcript_.totals()]
+    assert [len(one) for one in contributors].count(3) == 1
+    assert contributors[-1] == tuple(range(5))
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_under_a_new_key(few: Clients, tmp_path: Path) -> None:
+    def interrupt(index: int, ask: Ask, total: Total) -> None:
+        if index == 4:
+            raise KeyboardInterrupt
+
+    words: dict[str, Any] = {"protocol": "ckks", "max_iter": 4, "tol": 0, "random_state": 0}
+    with pytest.raises(KeyboardInterrupt):
+        DWFKMeans(3, run_dir=tmp_path, **words).fit_clients(gather(few), watch=interrupt)
+    resumed = DWFKMeans(3, run_dir=tmp_path, **words).resume(few)
+    np.testing.assert_array_equal(resumed.cluster_centers_, DWFKMeans(3, **words).fit(few).cluster_centers_)
+
+
+def test_all_replicas_arrive_where_the_simulation_does(few: Clients) -> None:
+    words: dict[str, Any] = {"protocol": "ckks", "max_iter": 2, "random_state": 7}
+    fitted = DWFKMeans(3, **words).fit(few)
+    federates = Federates(few, DWFKMeans(3, **words))
+    federates.run(len(fitted.transcript_.totals()))
+    for replica in federates.replicas:
+        assert replica.outcome is not None
+        np.testing.assert_array_equal(replica.outcome.centers, fitted.cluster_centers_)
+
+
+@pytest.mark.parametrize(("n", "words"), [(2, {}), (5, {"honest": 6}), (5, {"honest": 1})])
+def test_too_few_clients_are_an_error(n: int, words: dict[str, Any], few: Clients) -> None:
+    with pytest.raises(ArgumentError, match=rf"2 <= honest <= {n} .the smallest cohort., got honest="):
+        DWFKMeans(2, protocol=CKKS(**words)).fit(few[:n])
+
+
+def test_ranges_beyond_the_slots_are_an_error_before_anybody_is_asked() -> None:
+    run = Sums(CKKS(), 5)
+    run.ask()
+    before = run.exchanges
+    with pytest.raises(ArgumentError, match=r"more than 219 bits for entry 0 .largest total 5e\+300"):
+        run.ask(vectors(3, -1e300, 1e300, 1e-9))
+    assert run.exchanges == before
+    run.assert_exact(run.ask(), vectors())
+
+
+def test_ckks_is_known_by_its_name() -> None:
+    protocol = by_name("ckks")
+    assert isinstance(protocol, CKKS)
+    assert (protocol.name, protocol.opens_to, protocol.reveals) == ("ckks", "clients", "sums")

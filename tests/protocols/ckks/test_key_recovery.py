@@ -1,0 +1,40 @@
+"""Why a decrypted total is rounded before anything sees it: as it is, two of them give the key."""
+
+from __future__ import annotations
+
+import numpy as np
+import tenseal
+
+from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
+from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
+from tests.protocols.ckks.key_recovery import recover_key, words
+from tests.protocols.ckks.padding import unpadded
+
+N = 5
+CAPACITY = Capacity(N)
+SCALE = 2.0**CAPACITY.scale_bits
+
+
+def total(key: Key, seed: int) -> Ciphertexts:
+    """Return what the server relays: the encrypted total of five clients."""
+    rng, added = np.random.default_rng(seed), CipherSum()
+    for _ in range(N):
+        added.add(key.encrypt(rng.integers(-1000, 1000, SLOTS), CAPACITY))
+    return added.total()
+
+
+def test_two_decryptions_as_they_are_give_the_whole_key_and_rounded_ones_nothing() -> None:
+    key = Key.generate()
+    context = tenseal.context_from(unpadded(key.to_bytes()))
+    secret = words(context.secret_key().data.data())
+    totals = [total(key, 1), total(key, 2)]
+    vectors = [tenseal.ckks_vector_from(context, unpadded(one[0])) for one in totals]
+    held = [vector.ciphertext()[0] for vector in vectors]
+
+    unrounded = [np.array(vector.decrypt()) for vector in vectors]
+    recovered = recover_key((held[0], unrounded[0]), (held[1], unrounded[1]), SCALE)
+    assert np.count_nonzero(recovered == secret) == RING
+
+    rounded = [key.decrypt(one, CAPACITY, SLOTS).astype(np.float64) for one in totals]
+    recovered = recover_key((held[0], rounded[0]), (held[1], rounded[1]), SCALE)
+    assert np.count_nonzero(recovered == secret) == 0

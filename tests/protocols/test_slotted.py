@@ -1,0 +1,263 @@
+"""Slots: each contribution comes out whole, nobody can tell whose it is, and not more often than agreed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed.core.configuration import ClientPolicy
+from privfed.core.conversation import Ask, Total
+from privfed.core.domain import Ranges
+from privfed.core.secure_sum import SecureSum
+from privfed.core.slots import Slots
+from privfed.core.statistics import Statistics
+from privfed.engines.faults import Fault
+from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
+from privfed.protocols import GroupMasked, Masked, Plain, Slotted
+from privfed.protocols.group.placing import moved
+from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
+
+INNER = [Masked, GroupMasked]
+N = 6
+OWN = vectors(3)
+
+
+def slots(n: int = N, question: Vectors = OWN) -> Slots:
+    return Slots(ranges=ANY_DATA, inner=question, slots=n)
+
+
+class Contributions(Sums):
+    """A federation whose clients answer questions with slots too, each in its first slot."""
+
+    def answerer(self, client: int) -> Any:
+        plain = super().answerer(client)
+
+        def answer(question: Any, index: int) -> tuple[Statistics, int]:
+            if not isinstance(question, Slots):
+                answered: tuple[Statistics, int] = plain(question, index)
+                return answered
+            return question._first(question.inner.spec.unflatten(self.values[client])), 0
+
+        return answer
+
+    def gather(self, question: Slots, *faults: Fault) -> Total:
+        self.draw(OWN)
+        self.faults[:] = faults
+        return self.federation.ask(Ask(question))
+
+    def shown(self, total: Total, question: Slots) -> list[list[float]]:
+        found = [question.inner.spec.flatten(one) for one in question.contributions(total.statistics)]
+        return sorted(one.tolist() for one in found)
+
+    def expected(self, clients: Any) -> list[list[float]]:
+        # Vectors drawn on the grid come back exactly.
+        return sorted(self.values[i].tolist() for i in clients)
+
+    def draw(self, question: Any) -> None:
+        super().draw(question)
+        self.values = {i: np.rint(one * 2.0**10) / 2.0**10 for i, one in self.values.items()}
+
+
+@pytest.fixture(params=INNER, ids=["masked", "group-masked"])
+def inner(request: pytest.FixtureRequest) -> Callable[[], SecureSum]:
+    made: Callable[[], SecureSum] = request.param
+    return made
+
+
+def test_every_contribution_comes_out_whole(inner: Callable[[], SecureSum]) -> None:
+    run = Contributions(Slotted(inner(), sums=3), N)
+    for _ in range(3):
+        total = run.gather(slots())
+        assert run.shown(total, slots()) == run.expected(range(N))
+        assert total.contributors == tuple(range(N)) and total.contributions is None
+
+
+def test_sums_without_slots_are_those_of_the_inner_protocol(inner: Callable[[], SecureSum]) -> None:
+    run = Contributions(Slotted(inner()), N)
+    for question in (vectors(), vectors(20)):
+        run.assert_exact(run.ask(question), question)
+    total = run.gather(slots())
+    assert run.shown(total, slots()) == run.expected(range(N))
+
+
+def test_a_lost_client_leaves_its_slot_empty(inner: Callable[[], SecureSum]) -> None:
+    run = Contributions(Slotted(inner(), sums=2), N)
+    run.ask(OWN)
+    total = run.gather(slots(), Fault(2, "collect"))
+    assert 2 not in total.contributors
+    assert run.shown(total, slots()) == run.expected(i for i in range(N) if i != 2)
+
+
+def slot_of_first(total: Total, run: Contributions) -> int:
+    rows = np.column_stack([total.statistics["number"], total.statistics["rest"]])
+    return next(i for i in range(N) if rows[i].tolist() == run.values[0].tolist())
+
+
+def test_slots_are_drawn_anew_for_each_sum_and_fit(inner: Callable[[], SecureSum]) -> None:
+    # 60 draws of one of six slots: each comes up, none more than 25 times (p < 1e-4 together).
+    found: Counter[int] = Counter()
+    for _ in range(10):
+        run = Contributions(Slotted(inner(), sums=6), N)
+        found.update(slot_of_first(run.gather(slots()), run) for _ in range(6))
+    assert set(found) == set(range(N)) and max(found.values()) <= 25
+
+
+def test_slots_are_a_permutation() -> None:
+    one = Statistics(x=np.eye(1, 9)[0])
+    for key in (bytes(32), bytes(range(32))):
+        places = [int(np.argmax(moved(one, key, 9, client)["x"])) for client in range(9)]
+        assert sorted(places) == list(range(9))
+    assert moved(one, bytes(32), 9, 0)["x"].tolist() != moved(one, bytes(range(32)), 9, 0)["x"].tolist()
+
+
+# --- what is refused ---
+
+
+def test_no_more_sums_show_contributions_than_agreed(inner: Callable[[], SecureSum]) -> None:
+    run = Contributions(Slotted(inner()), N)
+    run.gather(slots())
+    with pytest.raises(RefusedError, match="policy:slots"):
+        run.gather(slots())
+
+
+def test_a_new_set_up_gives_no_new_ones_over_sums_that_clients_open() -> None:
+    run = Contributions(Slotted(GroupMasked()), N)
+    run.gather(slots())
+    run.federation._opened = False
+    with pytest.raises(RefusedError, match="policy:slots"):
+        run.gather(slots())
+
+
+def test_a_new_set_up_gives_no_new_ones_over_masked_sums() -> None:
+    run = Contributions(Slotted(Masked()), N)
+    run.gather(slots())
+    before = run.state(0).group
+    run.federation._drive(run.session.found(), 0)  # type: ignore[attr-defined]
+    after = run.state(0).group
+    assert after.group.secret not in (b"", before.group.secret)
+    assert after.slotted == before.slotted == 1
+
+
+def test_a_sum_that_was_lost_and_asked_again_counts() -> None:
+    # Its contents come twice, and whose is missing the second time is known.
+    run = Contributions(Slotted(GroupMasked()), N)
+    run.ask(OWN)
+    with pytest.raises(RefusedError, match="policy:slots"):
+        run.gather(slots(), Fault(2, "collect"))
+
+
+@pytest.mark.parametrize("n_slots", [N - 1, N + 1, 1])
+def test_there_is_one_slot_for_each_client(inner: Callable[[], SecureSum], n_slots: int) -> None:
+    with pytest.raises(RefusedError, match="policy:slots"):
+        Contributions(Slotted(inner()), N).gather(slots(n_slots))
+
+
+def test_contributions_of_few_are_an_error_before_the_fit(inner: Callable[[], SecureSum]) -> None:
+    with pytest.raises(ArgumentError, match=r"contributors=7 .* cohort of 6"):
+        Contributions(Slotted(inner(), contributors=N + 1), N)
+
+
+def test_contributions_of_few_that_are_left_are_refused() -> None:
+    run = Contributions(Slotted(GroupMasked(), sums=5, contributors=N), N)
+    run.ask(OWN)
+    with pytest.raises(RefusedError, match="policy:slots"):
+        run.gather(slots(), Fault(2, "collect"))
+
+
+def test_sums_that_offer_no_slots_refuse_or_add_up() -> None:
+    with pytest.raises(RefusedError, match="policy:slots"):
+        Contributions(GroupMasked(), N).gather(slots())
+    run = Contributions(Masked(), N)
+    total = run.gather(slots())
+    added = np.sum([run.values[i] for i in range(N)], axis=0)
+    shown = run.shown(total, slots())
+    assert len(shown) == 1
+    np.testing.assert_allclose(shown[0], added, atol=1e-9)
+
+
+def test_a_policy_sees_the_question_in_the_slots(inner: Callable[[], SecureSum]) -> None:
+    only_slots = ClientPolicy(questions=frozenset({"Slots"}))
+    with pytest.raises(RefusedError, match="policy:question"):
+        Contributions(Slotted(inner()), N, policy=only_slots).gather(slots())
+    both = ClientPolicy(questions=frozenset({"Slots", "Vectors"}))
+    Contributions(Slotted(inner()), N, policy=both).gather(slots())
+
+
+# --- the set-up beside masked sums ---
+
+
+@pytest.mark.parametrize("stage", ["invite"])
+@pytest.mark.parametrize("kind", ["drop", "lost-reply", "garbage"])
+def test_a_client_that_misses_the_secret_answers_no_sum_with_slots(stage: Any, kind: Any) -> None:
+    run = Contributions(Slotted(Masked(), sums=2), N)
+    run.draw(OWN)
+    run.faults[:] = [Fault(1, stage, kind)]
+    total = run.federation.ask(Ask(slots()))
+    left = [0, 2, 3, 4, 5] if kind == "drop" else list(range(N))
+    assert run.shown(total, slots()) == run.expected(left)
+    run.assert_exact(run.ask(OWN), OWN)
+
+
+def test_the_server_of_masked_sums_never_has_the_secret() -> None:
+    run = Contributions(Slotted(Masked()), N)
+    run.gather(slots())
+    secrets = {run.state(i).group.group.secret for i in range(N)}
+    assert len(secrets) == 1
+    secret = secrets.pop()
+    assert len(secret) == 32
+    for exchange, replies in run.engine.log:
+        assert not any(secret in data for data in exchange.requests.values())
+        assert not any(secret in data for _, data in replies)
+    assert repr(run.state(0)) == "SlottedState(...)"
+
+
+def test_what_is_no_message_of_the_set_up_is_refused() -> None:
+    run = Contributions(Slotted(Masked()), N)
+    for data in (b"", b"?", msgspec.msgpack.encode(["ForGroup", b"?"])):
+        before = run.state(0)
+        run.clients[0].handle(data)
+        assert before is None or run.state(0) == before
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Slotted(Plain()), "take Masked or GroupMasked"),
+        (lambda: Slotted(Masked(), sums=0), "sums >= 1"),
+        (lambda: Slotted(Masked(), contributors=1), "contributors >= 2"),
+        (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),
+        (lambda: Slots(ranges=ANY_DATA, inner=slots(), slots=3), "without slots"),  # type: ignore[arg-type]
+        (
+            lambda: Slots(ranges=Ranges(np.zeros(1), np.ones(1), 2), inner=OWN, slots=3),
+            "of the same ranges",
+        ),
+    ],
+)
+def test_words_out_of_bounds(make: Callable[[], object], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        make()
+
+
+def test_a_slotted_sum_says_what_it_reveals() -> None:
+    protocol = Slotted(Masked())
+    assert (protocol.name, protocol.opens_to, protocol.reveals) == (
+        "slotted masked",
+        "server",
+        "unlinked contributions",
+    )
+    assert Slotted(GroupMasked()).opens_to == "clients"
+
+
+def test_too_few_left_open_nothing(inner: Callable[[], SecureSum]) -> None:
+    run = Contributions(Slotted(inner()), N)
+    run.ask(OWN)
+    with pytest.raises(NotEnoughClientsError):
+        run.gather(slots(), *(Fault(i, "collect") for i in range(3)))
