@@ -13,7 +13,8 @@ of the clients' means, then from the current global ones. From the same start bo
 
 Reveals to whoever opens the totals: in "summed" rounds how many rows lie at the means nearest to each
 center, over the cohort, and their weighted sum; at the start the number of means of all clients, and
-their weights and weighted sums in public cells. In "gathered" rounds every client's means and sizes.
+their weights and weighted sums in public cells. In "gathered" rounds every client's means and sizes; in
+"slotted" ones the same, but not whose they are (`privfed.core.slots`: contents can link the rounds).
 A mean is of the rows before the step and its size of those after it: one whose size is large enough may
 still be the mean of a single row, that row itself. On the paper's data with beta = 0.1 that held for one
 mean in forty-five. Besides: the range sum's totals (`privfed.metrics.ranges`) and each restart's score.
@@ -22,7 +23,7 @@ mean in forty-five. Besides: the range sum's totals (`privfed.metrics.ranges`) a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -173,7 +174,7 @@ class FederatedKMeans:
     Args:
         n_clusters: number of clusters.
         min_cluster_size: a client drops means of fewer rows; p of section 2, there 2.
-        merge: "summed" or "gathered".
+        merge: "summed", "gathered", or "slotted": gathered, but not whose they are.
         tol: a run stops once the centers move by strictly less (Frobenius norm); 0 never.
         max_iter: rounds after the start.
         min_iter: fewest rounds before `tol` may stop a run.
@@ -183,11 +184,12 @@ class FederatedKMeans:
             centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone; the start asks everyone.
         seed: of the start's and the server's random choices.
+        slots: for "slotted": number of all clients, which `converse` puts in itself.
     """
 
     n_clusters: int
     min_cluster_size: int = 2
-    merge: Literal["summed", "gathered"] = "summed"
+    merge: Literal["summed", "gathered", "slotted"] = "summed"
     tol: float = 0.0
     max_iter: int = 10
     min_iter: int = 1
@@ -196,6 +198,7 @@ class FederatedKMeans:
     init: Init | Literal["k-means++"] = "k-means++"
     sampled: bool = False
     seed: int = 0
+    slots: int = 0
 
     @property
     def max_sums(self) -> int:
@@ -205,6 +208,8 @@ class FederatedKMeans:
 
     def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
+        if self.merge == "slotted" and not self.slots:
+            return (yield from replace(self, slots=len(setting.clients)).converse(setting))
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
         if self.n_clusters > located.n_rows:
@@ -234,7 +239,7 @@ class FederatedKMeans:
             min_cluster_size=self.min_cluster_size,
             seed=int(rng.integers(2**32)),
         )
-        if self.merge == "gathered":
+        if self.merge != "summed":
             held = yield from self._gathered(points, located, EVERYONE, then, "start")
             check_enough(len(held.points), self.n_clusters, located.n_rows, _REMEDY)
             return weighted_kmeans(*held, self.n_clusters, rng, n_init=SERVER_STARTS).centers
@@ -282,7 +287,13 @@ class FederatedKMeans:
         self, points: LocalPoints, located: Located, label: int, then: tuple[int, ...], purpose: str
     ) -> Conversation[WeightedPoints]:
         held = yield from gather_points(
-            points, located.ranges, most=self.n_clusters, cohort=label, upcoming=then, purpose=purpose
+            points,
+            located.ranges,
+            most=self.n_clusters,
+            cohort=label,
+            upcoming=then,
+            purpose=purpose,
+            slots=self.slots,
         )
         return union(held)
 

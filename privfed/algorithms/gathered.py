@@ -24,6 +24,7 @@ from privfed.algorithms.points import LocalPoints, WeightedPoints
 from privfed.core.conversation import Ask, Conversation
 from privfed.core.domain import Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.slots import Slots
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError
 
@@ -115,14 +116,28 @@ class PointCount(_FewPoints):
 
 
 def gather_points(
-    points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...], purpose: str
+    points: LocalPoints,
+    ranges: Ranges,
+    *,
+    most: int,
+    cohort: int,
+    upcoming: tuple[int, ...],
+    purpose: str,
+    slots: int = 0,
 ) -> Conversation[list[WeightedPoints]]:
-    """Gather the clients' points: one entry a contributing client, in the order of positions; one sum.
+    """Gather the clients' points: one entry a contributing client; one sum.
+
+    They come in the order of positions; with `slots` (the number of all clients) unlinked, in an order
+    of their own, without those of clients that hold none.
 
     Raises:
         ArgumentError: the sum does not show contributions.
     """
     question = GatheredPoints(ranges=ranges, points=points, most=most)
+    if slots:
+        slotted = Slots(ranges=ranges, inner=question, slots=slots)
+        unlinked = yield Ask(slotted, cohort, upcoming, purpose)
+        return [_unpadded(own) for own in slotted.contributions(unlinked.statistics)]
     total = yield Ask(question, cohort, upcoming, purpose)
     if total.contributions is None:
         raise ArgumentError(

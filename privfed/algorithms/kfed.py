@@ -15,12 +15,13 @@ From the same start both are equal.
 
 Reveals to whoever opens the totals: in "summed" runs how many centroids all clients hold, how many lie
 in each public cell and, each step, nearest to each center, with their sums; in "gathered" runs every
-client's centroids. Besides: the range sum's totals (`privfed.metrics.ranges`) and each restart's score.
+client's centroids; in "slotted" ones the same, but not whose they are (`privfed.core.slots`). Besides:
+the range sum's totals (`privfed.metrics.ranges`) and each restart's score.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -154,7 +155,7 @@ class OneShotKMeans:
         n_local_clusters: clusters of each client, k'; None for k.
         local: "awasthi-sheffet" or "kmeans"; see `LocalCentroids`.
         min_cluster_size: a client leaves out centroids of fewer rows.
-        merge: "summed" or "gathered".
+        merge: "summed", "gathered", or "slotted": gathered, but not whose they are.
         tol: the server's k-means stops once its centers move by strictly less (Frobenius norm).
         max_iter: its most steps; summed, each is a sum.
         min_iter: its fewest steps before `tol` may stop it.
@@ -165,13 +166,14 @@ class OneShotKMeans:
             `privfed.algorithms.starts`, or centers of shape (n_clusters, n_features).
         sampled: whether the cohort of round 1 is asked, or everyone.
         seed: of the clients' and the server's random choices.
+        slots: for "slotted": number of all clients, which `converse` puts in itself.
     """
 
     n_clusters: int
     n_local_clusters: int | None = None
     local: str = "awasthi-sheffet"
     min_cluster_size: int = 2
-    merge: Literal["summed", "gathered"] = "summed"
+    merge: Literal["summed", "gathered", "slotted"] = "summed"
     tol: float = 1e-6
     max_iter: int = 300
     min_iter: int = 1
@@ -180,6 +182,7 @@ class OneShotKMeans:
     init: Init = "kfed"
     sampled: bool = False
     seed: int = 0
+    slots: int = 0
 
     @property
     def max_sums(self) -> int:
@@ -197,6 +200,8 @@ class OneShotKMeans:
 
     def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
+        if self.merge == "slotted" and not self.slots:
+            return (yield from replace(self, slots=len(setting.clients)).converse(setting))
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(self._label, EVERYONE))
         if self.n_clusters > located.n_rows:
@@ -211,7 +216,7 @@ class OneShotKMeans:
                 min_cluster_size=self.min_cluster_size,
                 seed=int(rng.integers(2**32)),
             )
-            run = self._gathered if self.merge == "gathered" else self._summed
+            run = self._summed if self.merge == "summed" else self._gathered
             history, converged = yield from run(points, located, rng, restart)
             outcomes.append((yield from self._scored(located, history, converged)))
         return min(outcomes, key=lambda one: one.score)
@@ -239,7 +244,13 @@ class OneShotKMeans:
         """Cluster the union of the clients' centroids where they are seen."""
         label, ranges = self._label, located.ranges
         held = yield from gather_points(
-            points, ranges, most=self._most, cohort=label, upcoming=(EVERYONE,), purpose="round"
+            points,
+            ranges,
+            most=self._most,
+            cohort=label,
+            upcoming=(EVERYONE,),
+            purpose="round",
+            slots=self.slots,
         )
         check_enough(sum(len(own.points) for own in held), self.n_clusters, located.n_rows, _REMEDY)
         if self._own_start:

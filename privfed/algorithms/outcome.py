@@ -14,15 +14,15 @@ class ClusteringOutcome:
     Args:
         centers: float64 of shape (n_clusters, n_features).
         history: centers of the kept restart; the start, then one entry a round.
-        inertia: pooled sum of squared distances to the nearest center.
-        n_rows: rows of all clients in the score.
+        inertia: pooled sum of squared distances to the nearest center; None where it was not asked for.
+        n_rows: rows of all clients in the score; noised under differential privacy.
         converged: whether a stop rule ended the kept restart, rather than max_iter.
         score: what the restarts were compared by.
     """
 
     centers: FloatArray
     history: tuple[FloatArray, ...]
-    inertia: float
+    inertia: float | None
     n_rows: int
     converged: bool
     score: float

@@ -123,9 +123,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.history_ = [np.array(centers) for centers in outcome.history]
         self.n_iter_ = len(self.history_) - 1
         self.inertia_ = outcome.inertia
-        self.n_rows_ = outcome.n_rows
+        self.n_rows_: int | None = outcome.n_rows
         self.converged_ = outcome.converged
         self.privacy_spent_ = claim_of(federation, protocol_of(self.protocol))
+        if self.privacy is not None:
+            self.privacy.check_delta(outcome.n_rows)
         self._n_features_out = len(outcome.centers)
         self.labels_ = self._labels(clients)
 

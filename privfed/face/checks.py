@@ -11,6 +11,7 @@ from privfed.core.configuration import ClientPolicy
 from privfed.core.domain import Ball, Box, FloatArray, frozen_array
 from privfed.errors import ArgumentError
 from privfed.face.opening import Simulation
+from privfed.privacy.privacy import Privacy
 
 
 def check_integer(name: str, value: Any, low: int) -> int:
@@ -90,8 +91,6 @@ def check_clustering(params: dict[str, Any]) -> None:
         )
     if not isinstance(params["relocate_empty"], bool | np.bool_):
         raise ArgumentError(f"relocate_empty must be True or False, got {params['relocate_empty']!r}.")
-    if params["privacy"] is not None:
-        raise ArgumentError("privacy must be None: this version has no differential privacy yet.")
 
 
 def check_surroundings(params: dict[str, Any]) -> None:
@@ -100,7 +99,13 @@ def check_surroundings(params: dict[str, Any]) -> None:
     Raises:
         ArgumentError: one is of another kind.
     """
-    kinds = {"engine": Simulation, "policy": ClientPolicy, "domain": Box | Ball, "run_dir": str | Path}
+    kinds = {
+        "engine": Simulation,
+        "policy": ClientPolicy,
+        "domain": Box | Ball,
+        "run_dir": str | Path,
+        "privacy": Privacy,
+    }
     for name, kind in kinds.items():
         if params[name] is not None and not isinstance(params[name], kind):
             wanted = " or ".join(one.__name__ for one in get_args(kind) or (kind,))

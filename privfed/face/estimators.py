@@ -21,6 +21,8 @@ from privfed.errors import ArgumentError
 from privfed.face.base import FederatedClusterer
 from privfed.face.checks import check_clustering, check_init
 from privfed.face.opening import Simulation
+from privfed.face.private import private_weighted
+from privfed.privacy.privacy import Privacy
 
 
 class DWFKMeans(FederatedClusterer):
@@ -48,7 +50,9 @@ class DWFKMeans(FederatedClusterer):
             without the server's choice.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None. Differential privacy is not offered by this version.
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.dp_kmeans`), at
+            most eight, `tol`, `min_iter`, `patience` and `restart_score` are without effect, and
+            `inertia_` is None. At unit "record" it takes `local_iter=1`.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.
         domain: declared domain of the data, `privfed.Box` or `privfed.Ball`; None finds the ranges
@@ -64,7 +68,7 @@ class DWFKMeans(FederatedClusterer):
         n_iter_: rounds of the kept restart.
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
-        privacy_spent_: None without differential privacy.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
         transcript_: record of the run; federation_: the door, for further questions.
         n_features_in_: number of columns.
 
@@ -91,7 +95,7 @@ class DWFKMeans(FederatedClusterer):
         clients_per_round: int | None = None,
         cohorts: Sequence[Sequence[int]] | None = None,
         protocol: str | SecureSum = "masked",
-        privacy: None = None,
+        privacy: Privacy | None = None,
         engine: Simulation | None = None,
         policy: ClientPolicy | None = None,
         domain: Domain | None = None,
@@ -127,7 +131,10 @@ class DWFKMeans(FederatedClusterer):
         return "dynamic"
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        check_clustering(self.get_params(deep=False))
+        params = self.get_params(deep=False)
+        check_clustering(params)
+        if self.privacy is not None:
+            return private_weighted(params, self._weighting(), self.privacy, n_features, seed)
         return WeightedKMeans(
             n_clusters=self.n_clusters,
             weights=self._weighting(),
@@ -190,7 +197,7 @@ class WFKMeans(DWFKMeans):
         clients_per_round: int | None = None,
         cohorts: Sequence[Sequence[int]] | None = None,
         protocol: str | SecureSum = "masked",
-        privacy: None = None,
+        privacy: Privacy | None = None,
         engine: Simulation | None = None,
         policy: ClientPolicy | None = None,
         domain: Domain | None = None,

@@ -22,6 +22,8 @@ from privfed.face.base import FederatedClusterer
 from privfed.face.checks import check_init, check_integer, check_number
 from privfed.face.clients import Clients
 from privfed.face.opening import Simulation
+from privfed.face.private import private_fuzzy
+from privfed.privacy.privacy import Privacy
 
 
 class FederatedFuzzyCMeans(FederatedClusterer):
@@ -49,7 +51,9 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             averaging seeds on everyone's local centers.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None. Differential privacy is not offered by this version.
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.dp_kmeans`), at
+            most eight, `tol` is without effect, `inertia_` and `objective_` are None. It takes
+            `averaging="weighted"`, and at unit "record" `local_iter=1`.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.
         domain: declared domain of the data, `privfed.Box` or `privfed.Ball`; None finds the ranges
@@ -68,7 +72,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         cycled_: whether the centers came back to an earlier state instead: with several local steps a
             run can go round in a cycle.
         labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
-        privacy_spent_: None without differential privacy.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
         transcript_: record of the run; federation_: the door, for further questions.
         n_features_in_: number of columns.
 
@@ -94,7 +98,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         clients_per_round: int | None = None,
         cohorts: Sequence[Sequence[int]] | None = None,
         protocol: str | SecureSum = "masked",
-        privacy: None = None,
+        privacy: Privacy | None = None,
         engine: Simulation | None = None,
         policy: ClientPolicy | None = None,
         domain: Domain | None = None,
@@ -122,7 +126,10 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.random_state = random_state
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        _check(self.get_params(deep=False))
+        params = self.get_params(deep=False)
+        _check(params)
+        if self.privacy is not None:
+            return private_fuzzy(params, self.privacy, n_features, seed)
         return FuzzyCMeans(
             n_clusters=self.n_clusters,
             m=float(self.m),
@@ -140,7 +147,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
 
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
         super()._keep(outcome, clients)
-        self.objective_ = outcome.score
+        self.objective_ = outcome.score if self.privacy is None else None
         self.cycled_ = isinstance(outcome, FuzzyOutcome) and outcome.cycled
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -169,5 +176,3 @@ def _check(params: dict[str, Any]) -> None:
         check_number("local_tol", params["local_tol"], 0.0)
     if params["clients_per_round"] is not None:
         check_integer("clients_per_round", params["clients_per_round"], 1)
-    if params["privacy"] is not None:
-        raise ArgumentError("privacy must be None: this version has no differential privacy yet.")

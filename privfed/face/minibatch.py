@@ -16,10 +16,11 @@ from privfed.core.configuration import ClientPolicy
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
 from privfed.core.secure_sum import SecureSum
-from privfed.errors import ArgumentError
 from privfed.face.base import FederatedClusterer
 from privfed.face.checks import check_init, check_integer, check_number
 from privfed.face.opening import Simulation
+from privfed.face.private import private_minibatch
+from privfed.privacy.privacy import Privacy
 
 
 class FederatedMiniBatchKMeans(FederatedClusterer):
@@ -51,7 +52,9 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
             agree on it without the server's choice.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None. Differential privacy is not offered by this version.
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.dp_kmeans`), at
+            most eight, `tol` and `reassign_after` are without effect, and `inertia_` is None. At unit
+            "record" it takes one epoch of one batch.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.
         domain: declared domain of the data, `privfed.Box` or `privfed.Ball`; None finds the ranges
@@ -65,7 +68,7 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
         n_iter_: rounds of the kept restart.
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
-        privacy_spent_: None without differential privacy.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
         transcript_: record of the run; federation_: the door, for further questions.
         n_features_in_: number of columns.
 
@@ -93,7 +96,7 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
         clients_per_round: int | None = None,
         cohorts: Sequence[Sequence[int]] | None = None,
         protocol: str | SecureSum = "masked",
-        privacy: None = None,
+        privacy: Privacy | None = None,
         engine: Simulation | None = None,
         policy: ClientPolicy | None = None,
         domain: Domain | None = None,
@@ -123,7 +126,10 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
         self.random_state = random_state
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        check_mini_batch(self.get_params(deep=False))
+        params = self.get_params(deep=False)
+        check_mini_batch(params)
+        if self.privacy is not None:
+            return private_minibatch(params, self.privacy, n_features, seed)
         return FederatedMiniBatch(
             n_clusters=self.n_clusters,
             epochs=self.epochs,
@@ -159,5 +165,3 @@ def check_mini_batch(params: dict[str, Any]) -> None:
     check_number("momentum", params["momentum"], 0.0, 1.0, open_high=True)
     check_number("reassign_min", params["reassign_min"], 0.0, 1.0)
     check_number("tol", params["tol"], 0.0)
-    if params["privacy"] is not None:
-        raise ArgumentError("privacy must be None: this version has no differential privacy yet.")

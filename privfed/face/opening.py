@@ -16,6 +16,7 @@ from privfed.core.domain import Domain
 from privfed.core.door import set_opener
 from privfed.core.engine import Answerer, Client
 from privfed.core.federation import Federation, Watcher
+from privfed.core.guard import GuardedAnswerer
 from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
@@ -163,10 +164,13 @@ def simulate(
         transcript = Transcript.load(folder, mend=True)
     else:
         transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
-    members = {
-        i: Client(sides[i], MemoryStore(), _answerer(pool.answerer(i), configuration, folder, i))
-        for i in positions
-    }
+    policy = policy or ClientPolicy()
+    members = {}
+    for i in positions:
+        answerer = _answerer(pool.answerer(i), configuration, folder, i)
+        if policy.guards:
+            answerer = GuardedAnswerer(answerer, policy, MemoryStore())
+        members[i] = Client(sides[i], MemoryStore(), answerer)
     ledger = None
     if configuration.privacy is not None:
         ledger = BudgetLedger(configuration, spare=spare, unopened=unopened(transcript))

@@ -14,6 +14,7 @@ import numpy as np
 
 from privfed.errors import RunFolderError
 from privfed.face.base import FederatedClusterer
+from privfed.face.dp import DPKMeans
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.face.fkm import FKM, KFED
 from privfed.face.fuzzy import FederatedFuzzyCMeans
@@ -21,7 +22,7 @@ from privfed.face.minibatch import FederatedMiniBatchKMeans
 
 _ESTIMATORS: tuple[type[FederatedClusterer], ...] = (
     *(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED),
-    *(FederatedFuzzyCMeans, FederatedMiniBatchKMeans),
+    *(FederatedFuzzyCMeans, FederatedMiniBatchKMeans, DPKMeans),
 )
 _KNOWN = {one.__name__: one for one in _ESTIMATORS}
 
@@ -66,7 +67,7 @@ def _rebuilt(facts: dict[str, Any], centers: Any, history: Any) -> FederatedClus
     model.cluster_centers_ = centers
     model.history_ = list(history)
     model.n_iter_ = len(history) - 1
-    model.inertia_ = float(facts["inertia"])
+    model.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
     model.converged_ = bool(facts["converged"])
     model.privacy_spent_ = None
     model.n_features_in_ = centers.shape[1]

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import validate_data
 
+from privfed.algorithms.dp_moments import PrivateMoments
 from privfed.core.configuration import ClientPolicy, CohortRule
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.messages import Array
@@ -21,8 +22,9 @@ from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError, NotFittedError
 from privfed.face.checks import check_surroundings
 from privfed.face.clients import Clients, gather, is_client_list
-from privfed.face.opening import Simulation, configuration_of, protocol_of, seed_from, simulate
+from privfed.face.opening import Simulation, claim_of, configuration_of, protocol_of, seed_from, simulate
 from privfed.metrics.moments import FeatureMoments, Moments
+from privfed.privacy.privacy import Privacy
 
 
 class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -37,7 +39,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Args:
         scaling: "standard" or "range".
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None. Differential privacy is not offered by this version.
+        privacy: None, or a `privfed.Privacy`: then the numbers are noised; "range" scales to its domain.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.
         domain: declared domain of the data, `privfed.Box` or `privfed.Ball`.
@@ -53,7 +55,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         min_: "range": what is added to the scaled features.
         n_samples_seen_: rows of all clients.
         transcript_: record of the run; federation_: the door, for further questions.
-        privacy_spent_: None without differential privacy.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
         n_features_in_: number of columns.
 
     Raises:
@@ -67,7 +69,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         scaling: Literal["standard", "range"] = "standard",
         *,
         protocol: str | SecureSum = "masked",
-        privacy: None = None,
+        privacy: Privacy | None = None,
         engine: Simulation | None = None,
         policy: ClientPolicy | None = None,
         domain: Domain | None = None,
@@ -97,24 +99,27 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._check()
         clients = self._gather(X, groups)
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
-        algorithm = FeatureMoments(spread=self.scaling == "standard")
+        spread, privacy = self.scaling == "standard", self.privacy
+        algorithm = FeatureMoments(spread) if privacy is None else PrivateMoments(spread)
         configuration = configuration_of(
             clients,
             protocol,
             algorithm=json.dumps({"algorithm": type(self).__name__, "scaling": self.scaling}),
             max_sums=algorithm.max_sums,
             rule=CohortRule(),
-            seed=seed,
+            seed=(seed if privacy is None else privacy.seeded(seed)),
             domain=self.domain,
+            privacy=privacy,
         )
         self.federation_ = simulate(
             clients,
             protocol,
             configuration,
             policy=self.policy,
-            domain=self.domain,
+            domain=self.domain if privacy is None else privacy.domain,
             run_dir=self.run_dir,
             simulation=self.engine,
+            spare=0.0 if privacy is None else privacy.spare,
         )
         self._keep(self.federation_.run(algorithm))
         return self
@@ -123,14 +128,14 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_surroundings(self.get_params(deep=False))
         if self.scaling not in ("standard", "range"):
             raise ArgumentError(f'scaling must be "standard" or "range", got scaling={self.scaling!r}.')
-        if self.privacy is not None:
-            raise ArgumentError("privacy must be None: this version has no differential privacy yet.")
 
     def _gather(self, X: Any, groups: Any) -> Clients:
+        # Under differential privacy an error about rows outside the domain would tell: they are clipped.
+        domain = self.domain if self.privacy is None else None
         if not is_client_list(X):
             X = validate_data(self, X, dtype=np.float64)
-            return gather(X, groups, domain=self.domain)
-        clients = gather(X, groups, domain=self.domain)
+            return gather(X, groups, domain=domain)
+        clients = gather(X, groups, domain=domain)
         self.n_features_in_ = clients.n_features
         if clients.columns is not None:
             self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
@@ -152,7 +157,9 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.min_ = -self.data_min_ * self.scale_
         self.transcript_ = self.federation_.transcript
         self.transcript_.ended({"scale": Array.of(self.scale_)})
-        self.privacy_spent_ = None
+        self.privacy_spent_ = claim_of(self.federation_, protocol_of(self.protocol))
+        if self.privacy is not None:
+            self.privacy.check_delta(moments.n_rows)
 
     def transform(self, X: Any) -> Any:
         """Return scaled rows, float64 of the shape of `X`; a list of arrays for a list of clients."""

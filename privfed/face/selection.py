@@ -23,20 +23,23 @@ from privfed import metrics
 from privfed.core.federation import Federation, Watcher
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Exchanged, Summed, Transcript
-from privfed.errors import ArgumentError, UndefinedIndexError
+from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.face.base import FederatedClusterer
 from privfed.face.checks import check_integer
 from privfed.face.clients import Clients
+from privfed.face.dp import DPKMeans
 from privfed.face.elbow import FEWEST_FOR_ELBOW, Rule, chosen
 from privfed.face.estimators import DWFKMeans, EWFKMeans
 from privfed.face.fkm import FKM, KFED
 from privfed.face.fuzzy import FederatedFuzzyCMeans
 from privfed.face.minibatch import FederatedMiniBatchKMeans
 from privfed.face.opening import seed_from
+from privfed.face.private_selection import choose_privately
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
 
 ESTIMATORS: dict[str, Callable[[], FederatedClusterer]] = {
+    "dp": DPKMeans,
     "dwf": DWFKMeans,
     "ewf": EWFKMeans,
     "lloyd": lambda: DWFKMeans(local_iter=1),
@@ -74,6 +77,12 @@ def _fuzzy(model: FederatedClusterer) -> float:
     return fuzzy_davies_bouldin(model.federation_, model.cluster_centers_, m=getattr(model, "m", 2.0))
 
 
+def _inertia(model: FederatedClusterer) -> float:
+    if model.inertia_ is None:
+        raise PrivacyError('inertia_ is not released under differential privacy: choose by "davies_bouldin".')
+    return float(model.inertia_)
+
+
 INDICES: dict[str, Index] = {
     "davies_bouldin": Index(_asked(metrics.davies_bouldin), "minimum"),
     "fuzzy_davies_bouldin": Index(_fuzzy, "minimum"),
@@ -81,7 +90,7 @@ INDICES: dict[str, Index] = {
     "calinski_harabasz": Index(_asked(metrics.calinski_harabasz), "maximum", rising=True),
     # These two fall with every further cluster: only an elbow tells.
     "mean_distance": Index(_asked(metrics.mean_distance), "elbow"),
-    "inertia": Index(lambda model: float(model.inertia_), "elbow"),
+    "inertia": Index(_inertia, "elbow"),
 }
 """Indices by name."""
 
@@ -179,8 +188,8 @@ def select_n_clusters(
         range: numbers of clusters to try, each from 2 up to the rows of all clients; None asks how many
             clusters each client finds on its own and takes the rule of thumb of the paper: from the
             smallest number to the smallest plus the largest.
-        estimator: an estimator, of which copies are fitted, or a name: "dwf", "ewf", "lloyd", "minibatch",
-            "fkm", "kfed", "fuzzy".
+        estimator: an estimator, of which copies are fitted, or a name: "dp", "dwf", "ewf", "lloyd",
+            "minibatch", "fkm", "kfed", "fuzzy".
         index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, 2 where it has none),
             "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", or a function of a
             federation and centers, with `rule`.
@@ -190,7 +199,9 @@ def select_n_clusters(
         watch: gives for each number of clusters a context whose value is called after every sum; not
             for a federation.
         **words: words of the estimator that are set before it is fitted: `protocol`, `random_state`,
-            `n_init`, `domain`, `privacy`, ... Each number gets a folder of its own in `run_dir`.
+            `n_init`, `domain`, `privacy`, ... Each number gets a folder of its own in `run_dir`. With
+            `privacy` one budget pays for all: the candidates are fitted on one noised coreset, the chosen
+            one is refined, the index is one of the two Davies-Bouldin indices, and `range` is needed.
 
     Returns:
         The chosen number, the table and the fitted models.
@@ -202,6 +213,8 @@ def select_n_clusters(
     model = estimator_of(estimator, words)
     if isinstance(clients, Federation) and words:
         raise ArgumentError(f"a federation keeps its own {', '.join(sorted(words))}; leave them out.")
+    if model.privacy is not None:
+        return _chosen_privately(model, clients, groups, range, index)
     local = None if range is not None else _local_clusters(clients, groups, model)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
@@ -209,7 +222,7 @@ def select_n_clusters(
         fitted = clone(model).set_params(n_clusters=number)
         with nullcontext() if watch is None else watch(number) as watcher:
             row = _tried(fitted, clients, groups, judge, resume, watcher)
-        if candidates[-1] > fitted.n_rows_:
+        if fitted.n_rows_ is not None and candidates[-1] > fitted.n_rows_:
             raise ArgumentError(
                 f"range goes up to {candidates[-1]} clusters, more than the {fitted.n_rows_} rows of all."
             )
@@ -218,6 +231,24 @@ def select_n_clusters(
     best = chosen(candidates, [row.index for row in rows], judge.rule, rising=judge.rising)
     name = index if isinstance(index, str) else getattr(index, "__name__", "index")
     return SelectionResult(best, name, judge.rule, tuple(rows), tuple(models), local)
+
+
+def _chosen_privately(
+    model: FederatedClusterer, clients: Any, groups: Any, range: Any, index: Any
+) -> SelectionResult:
+    if isinstance(clients, Federation) or range is None:
+        raise PrivacyError(
+            "under differential privacy pass clients, not a federation, and the range of numbers: "
+            "looking for one would be paid for."
+        )
+    name, candidates = str(index), _candidates(range, "minimum")
+    named = clients if isinstance(clients, Clients) else model._gather(clients, groups, None)
+    choice = choose_privately(model, model.privacy, named, candidates, name)
+    rows = [
+        SelectionRow(k, value, None, fitted.n_iter_, choice.sums, choice.sent)
+        for k, value, fitted in zip(candidates, choice.indices, choice.models, strict=True)
+    ]
+    return SelectionResult(choice.n_clusters, name, "minimum", tuple(rows), choice.models)
 
 
 def _index_of(index: Any, rule: Rule | None) -> Index:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges, frozen_array
 from privfed.core.door import open_federation
 from privfed.core.federation import Federation
@@ -18,23 +17,36 @@ from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
 from privfed.metrics.agreement import Agreement, Contingency, agreement
+from privfed.metrics.asking import asked
 from privfed.metrics.ranges import Located, locate
 from privfed.metrics.score import Inertia
+from privfed.privacy.privacy import Privacy
+
+MOST_ROWS = 1 << 24
+"""Rows of a client that grids have room for under differential privacy where no bound is declared."""
 
 
-def _door(clients: Any, labels: Any, privacy: None, options: dict[str, Any]) -> tuple[Federation, Ranges]:
+def _door(
+    clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any]
+) -> tuple[Federation, Ranges]:
+    if privacy is not None and not isinstance(privacy, Privacy):
+        raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
     if privacy is not None:
-        raise ArgumentError("privacy must be None: this version has no differential privacy yet.")
+        options = {**options, "privacy": privacy}
     federation = open_federation(clients, labels, **options)
     return federation, _known_ranges(federation) or _found_ranges(federation)
 
 
 def _known_ranges(federation: Federation) -> Ranges | None:
-    """Return the ranges that the federation's last questions kept to; they are public."""
-    asked = federation.transcript.of(Asked)
-    if not asked or asked[-1].purpose == "range":
+    """Return the ranges that the federation's last questions kept to, or its domain's; they are public."""
+    known = federation.transcript.of(Asked)
+    if known and known[-1].purpose != "range":
+        return question_from_bytes(known[-1].question).ranges
+    setting = federation.setting
+    if setting.privacy is None or setting.domain is None:
         return None
-    return question_from_bytes(asked[-1].question).ranges
+    low, high = setting.domain.bounds(setting.n_features)
+    return Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
 
 
 def _found_ranges(federation: Federation) -> Ranges:
@@ -48,28 +60,30 @@ def _found_ranges(federation: Federation) -> Ranges:
         return located.ranges
 
 
-def inertia(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
     """Return the sum of squared distances of all rows to their nearest center.
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation.
         centers: (n_clusters, n_features).
-        privacy: None.
+        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
     """
     return _inertia(clients, centers, privacy, options)[0]
 
 
-def score(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+def score(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
     """Return the pooled score: the inertia divided by the number of rows. Arguments as for `inertia`."""
     total, rows = _inertia(clients, centers, privacy, options)
     return total / rows
 
 
-def _inertia(clients: Any, centers: Any, privacy: None, options: dict[str, Any]) -> tuple[float, float]:
+def _inertia(
+    clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
+) -> tuple[float, float]:
     federation, ranges = _door(clients, None, privacy, options)
-    total = federation.ask(Ask(Inertia(ranges=ranges, centers=frozen_array(centers)), purpose="score"))
-    return float(total.statistics["inertia"][0]), float(total.statistics["rows"][0])
+    total = asked(federation, Inertia(ranges=ranges, centers=frozen_array(centers)), "score")
+    return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
 
 def labels_agreement(
@@ -78,7 +92,7 @@ def labels_agreement(
     labels: Any = None,
     *,
     n_labels: int | None = None,
-    privacy: None = None,
+    privacy: Privacy | None = None,
     **options: Any,
 ) -> Agreement:
     """Return accuracy, homogeneity, completeness, v-measure and ARI from one contingency table.
@@ -88,7 +102,7 @@ def labels_agreement(
         centers: (n_clusters, n_features).
         labels: list of integer codes, one array a client; None with a federation.
         n_labels: number of codes, public; by default the largest code in `labels` plus one.
-        privacy: None.
+        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
     """
     if n_labels is None:
@@ -99,7 +113,7 @@ def labels_agreement(
         n_labels = 1 + max(int(max(own)) for own in labels)
     federation, ranges = _door(clients, labels, privacy, options)
     question = Contingency(ranges=ranges, centers=frozen_array(centers), n_labels=n_labels)
-    return agreement(federation.ask(Ask(question, purpose="score")).statistics["table"])
+    return agreement(asked(federation, question, "score")["table"])
 
 
 def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:

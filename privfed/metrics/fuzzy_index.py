@@ -20,14 +20,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privfed.core.conversation import Ask
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.memberships import Distances, check_fuzzifier, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
+from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
 from privfed.metrics.score import _RESOLUTION, _SLACK, _check_centers
+from privfed.privacy.privacy import Privacy
 
 _SMALLEST_STEP = 2.0**-1000
 
@@ -145,7 +146,7 @@ def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> fl
 
     Infinite where two centers coincide: they are one cluster, not two.
     """
-    rows = total["rows"][0]
+    rows = max(float(total["rows"][0]), 1.0)
     spread = total["membership"] / rows * (total["spread"] / rows) ** (1.0 / q)
     apart = np.linalg.norm(centers[:, None] - centers[None], ord=p, axis=2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -161,7 +162,7 @@ def fuzzy_davies_bouldin(
     p: float = 2,
     q: float = 1,
     *,
-    privacy: None = None,
+    privacy: Privacy | None = None,
     **options: Any,
 ) -> float:
     """Return the federated fuzzy Davies-Bouldin index: small for tight clusters far apart.
@@ -174,7 +175,7 @@ def fuzzy_davies_bouldin(
         m: fuzzifier, in (1, 100].
         p: order of the Minkowski distance between centers, at least 1 (eq. 11).
         q: power of the distances of rows to centers, in [1, 64] (eq. 12).
-        privacy: None.
+        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
 
     Raises:
@@ -187,4 +188,4 @@ def fuzzy_davies_bouldin(
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
     federation, ranges = _door(clients, None, privacy, options)
     question = FuzzySpread(ranges=ranges, centers=centers, m=float(m), q=float(q))
-    return index_from(federation.ask(Ask(question, purpose="index")).statistics, centers, p, q)
+    return index_from(asked(federation, question), centers, p, q)

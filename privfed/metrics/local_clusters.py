@@ -20,12 +20,13 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import davies_bouldin_score
 
-from privfed.core.conversation import Ask
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError
+from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
+from privfed.privacy.privacy import Privacy
 
 MOST = 10
 """Most clusters that a client looks for by itself."""
@@ -112,7 +113,7 @@ class LocalClusters:
 
 
 def local_cluster_counts(
-    clients: Any, *, most: int = MOST, seed: int = 0, privacy: None = None, **options: Any
+    clients: Any, *, most: int = MOST, seed: int = 0, privacy: Privacy | None = None, **options: Any
 ) -> LocalClusters:
     """Ask how many clusters each client finds on its own. One sum.
 
@@ -120,10 +121,10 @@ def local_cluster_counts(
         clients: list of tables of shape (n_i, n_features), or a federation.
         most: most clusters that a client looks for, in [2, 100].
         seed: of each client's own k-means.
-        privacy: None.
+        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
     """
     federation, ranges = _door(clients, None, privacy, options)
     question = LocalClusterCounts(ranges=ranges, most=most, seed=seed)
-    total = federation.ask(Ask(question, purpose="local clusters")).statistics["clients"]
+    total = asked(federation, question, "local clusters")["clients"]
     return LocalClusters(tuple(np.rint(total).astype(int).tolist()))

@@ -23,15 +23,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from privfed.core.conversation import Ask
 from privfed.core.distances import IntArray, assign, cell_sums, nearest, squared_distances
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.federation import Federation
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
+from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
 from privfed.metrics.score import _RESOLUTION, _SLACK, _check_centers, largest_distance
+from privfed.privacy.privacy import Privacy
 
 LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index: higher powers of distances lose small clusters' digits."""
@@ -191,7 +192,7 @@ class ClusterScatter(ClusterQuestion):
 
 
 def _opened(
-    clients: Any, centers: Any, privacy: None, options: dict[str, Any], least: int = 2
+    clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any], least: int = 2
 ) -> tuple[Federation, Ranges, FloatArray]:
     """Check the centers, then open the door."""
     try:
@@ -221,7 +222,13 @@ def _held(total: Statistics) -> IntArray:
 
 
 def davies_bouldin(
-    clients: Any, centers: Any, p: float = 2.0, q: float = 1.0, *, privacy: None = None, **options: Any
+    clients: Any,
+    centers: Any,
+    p: float = 2.0,
+    q: float = 1.0,
+    *,
+    privacy: Privacy | None = None,
+    **options: Any,
 ) -> float:
     """Return the Davies-Bouldin index; the lower, the better. One sum.
 
@@ -234,7 +241,7 @@ def davies_bouldin(
         centers: (n_clusters, n_features), at least two.
         p: at least 1.
         q: in [1, 8].
-        privacy: None.
+        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
 
     Raises:
@@ -246,7 +253,7 @@ def davies_bouldin(
         raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     question = ClusterDistances(ranges=ranges, centers=checked, power=float(q))
-    total = federation.ask(Ask(question, purpose="index")).statistics
+    total = asked(federation, question)
     held = _held(total)
     spread = (total["distance"][held] / np.rint(total["count"][held])) ** (1.0 / q)
     between = np.linalg.norm(checked[held][:, None] - checked[held][None], ord=p, axis=-1)
@@ -257,7 +264,7 @@ def davies_bouldin(
     return float(similar.max(axis=1).mean())
 
 
-def mean_distance(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
     """Return the mean distance of all rows to their nearest center. One sum.
 
     The "mean Euclidean intra-cluster distance" of Triebe and Rajagopal 2019: over rows, not clusters.
@@ -265,11 +272,13 @@ def mean_distance(clients: Any, centers: Any, *, privacy: None = None, **options
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options, least=1)
     question = ClusterDistances(ranges=ranges, centers=checked)
-    total = federation.ask(Ask(question, purpose="index")).statistics
+    total = asked(federation, question)
     return float(total["distance"].sum() / np.rint(total["count"]).sum())
 
 
-def simplified_silhouette(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+def simplified_silhouette(
+    clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any
+) -> float:
     """Return the mean simplified silhouette of all rows, in [0, 1]; the higher, the better.
 
     Distances to centers stand for mean distances to clusters (Vendramin et al. 2010).
@@ -278,16 +287,17 @@ def simplified_silhouette(clients: Any, centers: Any, *, privacy: None = None, *
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     question = ClusterSilhouettes(ranges=ranges, centers=checked)
-    total = federation.ask(Ask(question, purpose="index")).statistics
+    total = asked(federation, question)
     held = _held(total)
-    if len(held) < len(checked):
+    # Under differential privacy a second sum is not paid for: empty centers stay next ones.
+    if len(held) < len(checked) and federation.setting.privacy is None:
         question = ClusterSilhouettes(ranges=ranges, centers=frozen_array(checked[held]))
-        total = federation.ask(Ask(question, purpose="index")).statistics
+        total = asked(federation, question)
     count = np.rint(total["count"])
     return float(total["silhouette"][count > 1].sum() / count.sum())
 
 
-def calinski_harabasz(clients: Any, centers: Any, *, privacy: None = None, **options: Any) -> float:
+def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
     """Return the Calinski-Harabasz index; the higher, the better. One sum.
 
     Scatter between the clusters' means over scatter around them, each over its degrees of freedom. The
@@ -295,7 +305,7 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: None = None, **opt
     these labels, 1 where nothing scatters. Arguments and errors as for `davies_bouldin`.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
-    total = federation.ask(Ask(ClusterScatter(ranges=ranges, centers=checked), purpose="index")).statistics
+    total = asked(federation, ClusterScatter(ranges=ranges, centers=checked))
     held = _held(total)
     count, n = np.rint(total["count"][held]), float(np.rint(total["count"]).sum())
     if n <= len(held):

@@ -6,7 +6,13 @@ chosen releases add up (corollary 2 there), also where later sensitivities and n
 totals, as long as the sum stays below a budget that was fixed before (docs/privacy/accounting.md).
 
 Results are rounded to the safe side: `gdp_epsilon` up, `gdp_mu` down. `gdp_delta` itself is within a
-relative 1e-10 of the exact value (`tests/privacy/test_accounting.py`).
+relative 1e-11 of the exact value for epsilon up to 1000 and delta from 1e-300 on.
+
+Noise on the integers is not covered by the Gaussian's curve, but nearly: integer queries q under discrete
+Gaussian noise of variance s^2 are, up to a factor within 1 +- 1e-76 in each probability, a randomised
+rounding of q under Gaussian noise of variance s^2 - 9. `discrete_gaussian_cost` charges for the latter.
+The proof, with its conditions, is in docs/privacy/accounting.md; releases of other mechanisms are
+composed in `privfed.privacy.composition`.
 """
 
 from __future__ import annotations
@@ -16,7 +22,14 @@ import math
 import numpy as np
 from scipy.special import erfcx, ndtr
 
+from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
+
+ROUNDING_VARIANCE = 9.0
+"""Variance, in steps squared, of the randomised rounding from a Gaussian to a discrete Gaussian."""
+
+LEAST_SIGMA = 5.0
+"""Least sigma of a share, in steps: sums of such shares are discrete Gaussian up to 1 +- 1e-106."""
 
 _SLACK = 1.0 + 1e-10
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -98,6 +111,45 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     while low < (middle := (low + high) / 2.0) < high:
         low, high = (middle, high) if gdp_delta(epsilon, middle) * _SLACK <= delta else (low, middle)
     return low
+
+
+def discrete_gaussian_cost(sensitivity: FloatArray | float, sigma: FloatArray | float) -> FloatArray:
+    """Return the cost of releases of integers under discrete Gaussian noise.
+
+    Args:
+        sensitivity: greatest L2 distance between the releases of neighbours, in steps.
+        sigma: of the noise, in steps, the same for all entries of a release; above 3. Of a sum of
+            independent shares, each of at least `LEAST_SIGMA`, the root of their summed squares.
+
+    Returns:
+        D^2 / (sigma^2 - 9), the cost mu^2 of each release, float64 of the parameters' broadcast shape.
+
+    Raises:
+        ArgumentError: a sigma is not above 3.
+    """
+    excess = np.square(np.asarray(sigma, dtype=np.float64)) - ROUNDING_VARIANCE
+    if not (excess > 0.0).all():
+        raise ArgumentError(
+            f"sigma must be above 3 steps, got sigma={sigma}. Choose a finer step for the grid."
+        )
+    cost: FloatArray = np.square(sensitivity) / excess
+    return cost
+
+
+def discrete_gaussian_sigma(sensitivity: FloatArray | float, cost: FloatArray | float) -> FloatArray:
+    """Return the least sigma, in steps, whose releases cost no more than `cost`, rounded up.
+
+    Args:
+        sensitivity: greatest L2 distance between the releases of neighbours, in steps.
+        cost: positive.
+
+    Raises:
+        ArgumentError: a cost is not positive.
+    """
+    if not (np.asarray(cost) > 0.0).all():
+        raise ArgumentError(f"costs must be positive, got cost={cost}.")
+    sigma: FloatArray = np.sqrt(np.square(sensitivity) / cost + ROUNDING_VARIANCE) * (1.0 + 1e-12)
+    return sigma
 
 
 def _check(name: str, value: float) -> None:

@@ -45,6 +45,11 @@ def counted(l2: float = 1.0) -> Bound:
     return Bound(l2, stay=0.0, move=2.0)
 
 
+def lone_count() -> Bound:
+    """Bound of a count of all records: a replacement leaves it, so that it is public then."""
+    return Bound(1.0, stay=0.0, move=0.0)
+
+
 def in_cells(l2: float) -> Bound:
     """Bound of sums in cells: a replacement turns a vector within its cell, or moves it to another."""
     return Bound(l2, stay=4.0, move=2.0)

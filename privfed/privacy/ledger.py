@@ -12,6 +12,7 @@ from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Asked, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
+from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost, noised
 
@@ -111,9 +112,18 @@ class PayingAnswerer:
         answerer: answers questions on the client's data.
         configuration: what the client agreed to.
         store: where the client keeps what it has spent, durable before it answers.
+
+    Raises:
+        PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
     """
 
     def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
+        terms = configuration.privacy
+        if terms is not None and terms.budget > gdp_mu(terms.epsilon, terms.delta) ** 2:
+            raise PrivacyError(
+                f"a budget of {terms.budget:.6g} is more than epsilon={terms.epsilon:g} and "
+                f"delta={terms.delta:g} allow; do not take part in this fit."
+            )
         self._answerer, self._configuration, self._store = answerer, configuration, store
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:

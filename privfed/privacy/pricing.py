@@ -16,14 +16,9 @@ from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question
 from privfed.errors import PrivacyError
+from privfed.privacy.accounting import LEAST_SIGMA, discrete_gaussian_cost, discrete_gaussian_sigma
 from privfed.privacy.bounds import Bound, RecordBounded
 from privfed.privacy.noised import Noised
-
-DISCRETE = 9.0
-"""What the grid takes from a variance in steps: the discrete Gaussian is a rounding of N(q, s^2 - 9)."""
-
-LEAST_SIGMA = 5.0
-"""Smallest share in steps: sums of wider discrete Gaussians are discrete Gaussian up to 1e-77."""
 
 
 def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:
@@ -68,7 +63,8 @@ def noised(
 
     Args:
         question: what is asked.
-        weights: entry -> share of the budget, positive.
+        weights: entry -> share of the budget, positive. An entry that no neighbour moves (the number of
+            records, where one is replaced) costs nothing, whatever its weight, and has the least noise.
         limits: at unit "client", entry -> L2 limit of a client's array.
         configuration: with the privacy that is claimed.
         share: share of the budget that weights are shares of.
@@ -85,7 +81,8 @@ def noised(
             f"got {weights}."
         )
     listed = list(bounds.values())
-    costs = np.array([weights[name] for name in bounds]) * terms.budget * share
+    free = np.array([_worst(np.ones(1), [bound], terms) == 0.0 for bound in listed])
+    costs = np.where(free, 0.0, [weights[name] for name in bounds]) * terms.budget * share
     costs *= costs.sum() / max(_worst(costs, listed, terms), np.finfo(float).tiny)
     draft = Noised(
         ranges=question.ranges,
@@ -95,8 +92,8 @@ def noised(
         rehearsal=terms.rehearsal,
     )
     reach = np.array([bound.l2 for bound in listed]) / draft.steps
-    # A hair above, so that rounding never makes the client's own figure exceed the weight.
-    sigma = np.sqrt((reach**2 / costs + DISCRETE) / configuration.noising) * (1 + 1e-12)
+    together = discrete_gaussian_sigma(reach, np.where(free, np.inf, costs))
+    sigma = np.where(free, LEAST_SIGMA, together / np.sqrt(configuration.noising))
     if sigma.min() < LEAST_SIGMA:
         raise PrivacyError(
             f"a client's share of the noise has a standard deviation of {sigma.min():.3g} steps, it needs "
@@ -122,7 +119,7 @@ def cost(question: Noised, configuration: Configuration) -> float:
     if (question.sigma < LEAST_SIGMA).any():
         raise PrivacyError(f"a share of the noise is below {LEAST_SIGMA:.0f} steps.")
     reach = np.array([bound.l2 for bound in bounds]) / question.steps
-    costs = reach**2 / (configuration.noising * question.sigma**2 - DISCRETE)
+    costs = discrete_gaussian_cost(reach, np.sqrt(configuration.noising) * question.sigma)
     return _worst(costs, bounds, terms) / terms.budget
 
 

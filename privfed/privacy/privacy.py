@@ -11,7 +11,7 @@ from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_mu
-from privfed.privacy.ledger import Payment
+from privfed.privacy.ledger import SLACK, Payment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +67,19 @@ class Privacy:
                 stacklevel=3,
             )
 
+    def seeded(self, seed: int) -> int:
+        """Return the seed of the clients' randomness: a rehearsal's noise follows from it."""
+        return seed if self.noise_seed is None else (seed + (self.noise_seed << 32)) % 2**63
+
+    def check_delta(self, n_units: float) -> None:
+        """Warn where so many units, a noised number, make delta the chance that one of them is exposed."""
+        if self.delta * n_units >= 1.0:
+            warnings.warn(
+                f"delta={self.delta:g} times about {n_units:.0f} rows is at least 1: the claim allows that "
+                f"every fit exposes a row; choose delta far below {1.0 / n_units:.2g}.",
+                stacklevel=2,
+            )
+
     def terms(self) -> PrivacyTerms:
         """Return what the parties agree on."""
         return PrivacyTerms(
@@ -75,7 +88,8 @@ class Privacy:
             unit=self.unit,
             neighbours=self.neighbours,
             noise=self.noise,
-            budget=gdp_mu(self.epsilon, self.delta) ** 2,
+            # Ledgers allow a hair too much; together with it the claim must still hold.
+            budget=gdp_mu(self.epsilon, self.delta) ** 2 * (1.0 - SLACK),
             rehearsal=self.noise_seed is not None,
         )
 

@@ -6,20 +6,24 @@ leave a support and tails that betray the noiseless value (Mironov 2012, doi 10.
 Jin et al. 2021, arXiv 2112.05307). The distribution is that of Canonne, Kamath and Steinke 2020 (arXiv
 2004.00010, definition 1); the method is a rejection of its own:
 
-1. Propose. Let w be the smallest power of two above 1.1775 sigma, at least 1. Draw a block b with
-   probability 2^-(b+1) (the ones before the first zero of fair bits), an offset o uniform on [0, w)
-   and a sign; x = b w + o with this sign. Minus zero is drawn again.
-2. Accept with probability p = 2^b exp(-t), t = x^2 / (2 sigma^2). It is at most 1: |x| >= b w and
-   w > sigma sqrt(2 ln 2) give t >= b^2 ln 2 >= b ln 2.
+1. Propose. Let w be the smallest power of two above 0.589 sigma, at least 1. Draw a block b with
+   probability 2^-(b+1) (the ones before the first zero of fair bits) and an offset o uniform on [0, w);
+   let x be b w + o or, by a fair sign, -(b w + o) - 1, so that each integer is proposed one way.
+2. Accept with probability p = C 2^b exp(-t), t = x^2 / (2 sigma^2), for a constant C. The float C lies
+   2^-20 below the largest that keeps p at most 1: |x| >= b w, and 2^b exp(-b^2 v^2 / 2), v = w / sigma,
+   is largest for a b of 0, 1 or 2, as v^2 > 0.589^2 > 2 ln 2 / 5.
 3. For that, compare p with a uniform U in [0, 1) of as many bits as it takes.
 
-Float error of step 3. Let e = 2^-53, q the computed p and u the first 64 bits of U as a float. Rounding x,
-squaring, rounding 1 / (2 sigma^2) and multiplying give t (1 + d) with |d| <= 6.1 e, which moves exp(-t)
-by a factor within 1 +- 6.2 t e; numpy's exp is within 8 e (2 ulp at most), the factor 2^b is exact, so
-|q - p| <= (6.2 t p + 8.1 p) e. As b <= sqrt(t / ln 2), t p <= t exp(sqrt(t ln 2) - t) < 0.93, so
-|q - p| < 14 e < 2^-49; a result below float64's normal range is off by less still. And |u - U| <= 2^-54 +
-2^-64. Where |u - q| > 2^-40, then, floats decide as real numbers do, with a factor of 500 to spare; elsewhere
-(one proposal in 2^39) rational bounds of p and further bits of U decide.
+At least half of the proposals are accepted, a quarter where sigma is far below one step.
+
+Float error of step 3. Let e = 2^-53, q the computed p and u the first 53 bits of U, which a float holds.
+Rounding x, squaring, rounding 1 / (2 sigma^2) and multiplying give t (1 + d) with |d| <= 6.1 e, which moves
+exp(-t) by a factor within 1 +- 6.2 t e; numpy's exp is within 8 e (4 units in the last place); the factor 2^b
+is exact; multiplying by C rounds once more. So |q - p| <= (6.2 t p + 9.2 p) e. As b <= sqrt(2 t) / v and
+C <= 1, t p <= t exp(1.665 sqrt(t) - t) < 2.9, so |q - p| < 28 e < 2^-48 (below float64's normal range the
+error is far smaller), and |u - U| <= 2^-53. Where |u - q| > 2^-40, then, floats decide as real numbers do,
+with a factor of 240 to spare; elsewhere (one proposal in 2^39) rational bounds of p and further bits of U
+decide. A test holds q to its bound.
 
 Time: how many proposals a draw takes is independent of its value, as in any rejection sampler; but exp
 and memory are not promised to take constant time.
@@ -30,7 +34,7 @@ from __future__ import annotations
 import os
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +50,10 @@ MOST_SIGMA = 2.0**50
 """Largest standard deviation, in steps: draws stay within int64."""
 
 _MARGIN = 2.0**-40
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 _MOST_TRIES = 8
 _START = bytes(16)
-_ONE, _ALL_ONES = np.uint64(1), np.uint64(2**64 - 1)
+_ONE, _ELEVEN = np.uint64(1), np.uint64(11)
 
 
 class RandomBits(Protocol):
@@ -69,8 +73,9 @@ class SecureBits:
 
     def words(self, size: int) -> Words:
         """Return `size` words of 64 fresh bits, uint64 of shape (size,)."""
-        stream = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(_START)).encryptor()
-        return np.frombuffer(stream.update(bytes(8 * size)), dtype="<u8")
+        buffer = bytearray(8 * size)
+        Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(_START)).encryptor().update_into(buffer, buffer)
+        return np.frombuffer(buffer, dtype="<u8")
 
 
 class RehearsalBits:
@@ -108,7 +113,7 @@ def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], so
     if not ((sigmas > 0) & (sigmas <= MOST_SIGMA)).all():
         wrong = sigmas[~((sigmas > 0) & (sigmas <= MOST_SIGMA))][0]
         raise ArgumentError(
-            f"sigma must lie in (0, 2^50] steps, got {wrong:g}; below it choose a finer step, above it a coarser."
+            f"sigma must lie in (0, 2^50] steps, got {wrong:g}. Choose another step for the grid."
         )
     blocks = [_draw(sigmas[start : start + _BLOCK], source) for start in range(0, sigmas.size, _BLOCK)]
     return np.concatenate([np.empty(0, dtype=np.int64), *blocks]).reshape(size)
@@ -116,56 +121,83 @@ def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], so
 
 def _draw(sigma: FloatArray, source: RandomBits) -> Integers:
     """Return one draw for each sigma, int64 of shape (n,)."""
-    shift = np.maximum(np.frexp(1.1775 * sigma)[1], 0).astype(np.int64)
+    blocks = _blocks(sigma)
     drawn = np.empty(sigma.size, dtype=np.int64)
+    waiting = np.ones(sigma.size, dtype=np.bool_)
     pending = np.arange(sigma.size)
     while pending.size:
         # Several proposals at once for the last few: numpy's calls then cost more than the arithmetic.
-        tries = min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size)))
-        proposals, accepted = _propose(sigma[pending], shift[pending], tries, source)
-        done = accepted.any(axis=0)
-        first = accepted.argmax(axis=0)[done]
-        drawn[pending[done]] = proposals[first, np.flatnonzero(done)]
-        pending = pending[~done]
+        places = np.tile(pending, min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size))))
+        accepted, values = _propose(blocks, places, source)
+        # Where several of one place are accepted, which one is kept does not depend on their values.
+        drawn[places[accepted]] = values
+        waiting[places[accepted]] = False
+        pending = pending[waiting[pending]]
     return drawn
 
 
-def _propose(
-    sigma: FloatArray, shift: Integers, tries: int, source: RandomBits
-) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Return proposals and whether each is accepted, both of shape (tries, n)."""
-    places, blocks, uniforms = source.words(3 * tries * sigma.size).reshape(3, tries, sigma.size)
-    block = _ones(blocks, source)
-    # The top bit is the sign; offsets have at most 51 bits.
-    size = (block << shift) + (places.view(np.int64) & ((1 << shift) - 1))
-    negative = places.view(np.int64) < 0
-    square = size.astype(np.float64) ** 2
-    chance = np.ldexp(np.exp(-square * (1.0 / (2.0 * sigma * sigma))), block)
-    gap = chance - uniforms * 2.0**-64
+class _Blocks(NamedTuple):
+    """How values are proposed for each sigma; arrays of shape (n,)."""
+
+    sigma: FloatArray
+    shift: Integers
+    """log2 of the width w."""
+    rate: FloatArray
+    """1 / (2 sigma^2), rounded."""
+    scale: FloatArray
+    """C."""
+
+
+def _blocks(sigma: FloatArray) -> _Blocks:
+    shift = np.maximum(np.frexp(0.589 * sigma)[1], 0)
+    half_square = np.square(np.ldexp(1.0, shift) / sigma) / 2.0
+    most = np.maximum(1.0, np.maximum(2.0 * np.exp(-half_square), 4.0 * np.exp(-4.0 * half_square)))
+    return _Blocks(sigma, shift.astype(np.int64), 1.0 / (2.0 * sigma * sigma), (1.0 - 2.0**-20) / most)
+
+
+def _propose(blocks: _Blocks, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
+    """Make one proposal for each place; return the indices of those accepted, and their values."""
+    offsets, runs, uniforms = source.words(3 * places.size).reshape(3, places.size)
+    shift, block = blocks.shift[places], _ones(runs, source)
+    size = (block.astype(np.int64) << shift) + (offsets.view(np.int64) & ((1 << shift) - 1))
+    # The top bit is the sign; offsets have at most 50. In two's complement x ^ -1 is -x - 1.
+    value = size ^ (offsets.view(np.int64) >> 63)
+    # 53 bits, which int64 and float64 both hold; uint64 converts to float64 far more slowly.
+    uniform = (uniforms >> _ELEVEN).view(np.int64) * 2.0**-53
+    gap = _chance(value, block, blocks.rate[places], blocks.scale[places]) - uniform
     accepted = gap > 0
-    for row, column in np.argwhere(np.abs(gap) <= _MARGIN):
-        accepted[row, column] = _accepts(
-            int(size[row, column]), int(block[row, column]), float(sigma[column]), int(uniforms[row, column]), source
-        )
-    accepted &= ~(negative & (size == 0))
-    return np.where(negative, -size, size), accepted
+    if np.abs(gap).min() <= _MARGIN:
+        for i in np.flatnonzero(np.abs(gap) <= _MARGIN).tolist():
+            terms = float(blocks.sigma[places[i]]), float(blocks.scale[places[i]])
+            accepted[i] = _accepts(int(value[i]), int(block[i]), *terms, int(uniforms[i]), source)
+    kept = np.flatnonzero(accepted)
+    return kept, value[kept]
 
 
-def _ones(words: Words, source: RandomBits) -> Integers:
-    """Count the fair ones before the first zero, int64 of the words' shape; a full word is continued."""
-    ones = np.bitwise_count(words & ~(words + _ONE)).astype(np.int64)
-    full = words == _ALL_ONES
-    if full.any():
+def _chance(value: Integers, block: npt.NDArray[np.int32], rate: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return p of each proposal within 2^-48, float64 of shape (n,)."""
+    exponent = np.square(value.astype(np.float64))
+    exponent *= -rate
+    chance: FloatArray = np.ldexp(np.exp(exponent, out=exponent), block)
+    chance *= scale
+    return chance
+
+
+def _ones(words: Words, source: RandomBits) -> npt.NDArray[np.int32]:
+    """Count the fair ones before the first zero, int32 of the words' shape; a full word is continued."""
+    ones = np.bitwise_count(words & ~(words + _ONE)).astype(np.int32)
+    if ones.max(initial=0) == 64:
+        full = ones == 64
         ones[full] += _ones(source.words(int(full.sum())), source)
     return ones
 
 
-def _accepts(size: int, block: int, sigma: float, uniform: int, source: RandomBits) -> bool:
-    """Decide exactly whether a U that starts with the 64 bits of `uniform` is below 2^block exp(-t)."""
-    exponent = Fraction(size) ** 2 / (2 * Fraction(sigma) ** 2)
+def _accepts(value: int, block: int, sigma: float, scale: float, uniform: int, source: RandomBits) -> bool:
+    """Decide exactly whether a U that starts with the 64 bits of `uniform` is below scale 2^block exp(-t)."""
+    exponent, factor = Fraction(value) ** 2 / (2 * Fraction(sigma) ** 2), 2**block * Fraction(scale)
     bits, digits = 64, 40
     while True:
-        low, high = (2**block * bound for bound in _exp_bounds(exponent, digits))
+        low, high = (factor * bound for bound in _exp_bounds(exponent, digits))
         if Fraction(uniform + 1, 2**bits) <= low:
             return True
         if Fraction(uniform, 2**bits) >= high:
@@ -178,6 +210,7 @@ def _exp_bounds(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:
     context = Context(prec=digits + 5, Emin=MIN_EMIN, Emax=MAX_EMAX)
     # Decimal's division and exp are correctly rounded: each is within one unit of the last digit.
     rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    near = Fraction(context.exp(-rounded))
+    # A bare minus would round to the digits of the thread's own context.
+    near = Fraction(context.exp(rounded.copy_negate()))
     slack = near * (exponent + 1) * Fraction(4, 10 ** (digits + 4))
     return near - slack, near + slack

@@ -24,6 +24,7 @@ from privfed.data.partition import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.face.clients import gather
 from privfed.face.fkm import FKM
+from tests.opened import opened
 from tests.reference import fkm_reference as oracle
 
 Clients = list[np.ndarray]
@@ -212,11 +213,7 @@ def test_gathered_rounds_rest_under_the_oracles_merge() -> None:
 def test_gathered_shows_each_clients_answer_as_it_is() -> None:
     clients = mixed(2)
     model = FKM(6, merge="gathered", protocol="plain", max_iter=1).fit(clients)
-    seen = [
-        one
-        for one in model.transcript_.view("server").sums
-        if type(one.question).__name__ == "GatheredPoints"
-    ]
+    seen = [one for one in opened(model.transcript_).sums if type(one.question).__name__ == "GatheredPoints"]
     question: Any = seen[-1].question
     for i, rows in enumerate(clients):
         means, sizes = oracle.round_answer(rows, model.history_[0], 2)
@@ -292,7 +289,7 @@ def test_restart_of_the_lowest_inertia_is_kept(merge: str) -> None:
     model = FKM(5, merge=merge, n_init=4, protocol="plain", max_iter=2).fit(clients)
     found = [
         (float(one.total["inertia"][0]), one.question.centers)
-        for one in model.transcript_.view("server").sums
+        for one in opened(model.transcript_).sums
         if type(one.question).__name__ == "Inertia"
     ]
     assert len(found) == 4

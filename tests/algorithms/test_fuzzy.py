@@ -10,6 +10,7 @@ from privfed import Box, DWFKMeans
 from privfed.algorithms.fuzzy import movement
 from privfed.face.fuzzy import FederatedFuzzyCMeans
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle
 
 Clients = list[np.ndarray]
@@ -35,9 +36,7 @@ def fitted(clients: Clients, k: int, protocol: str = "plain", **words: Any) -> F
 
 
 def sums_of(model: Any, question: str) -> list[Any]:
-    return [
-        seen for seen in model.transcript_.view("server").sums if type(seen.question).__name__ == question
-    ]
+    return [seen for seen in opened(model.transcript_).sums if type(seen.question).__name__ == question]
 
 
 def assert_same_history(ours: Clients, theirs: Clients, tolerance: float) -> None:

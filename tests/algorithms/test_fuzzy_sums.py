@@ -16,6 +16,7 @@ from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError, DataError
 from privfed.face.clients import gather
 from privfed.face.fuzzy import FederatedFuzzyCMeans
+from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle
 
 Clients = list[np.ndarray]
@@ -36,9 +37,7 @@ def fitted(clients: Clients, k: int, protocol: str = "plain", **words: Any) -> F
 
 
 def sums_of(model: Any, question: str) -> list[Any]:
-    return [
-        seen for seen in model.transcript_.view("server").sums if type(seen.question).__name__ == question
-    ]
+    return [seen for seen in opened(model.transcript_).sums if type(seen.question).__name__ == question]
 
 
 # --- what a client makes and what it shows ---

@@ -22,6 +22,7 @@ from privfed.core.transcript import Asked
 from privfed.errors import DataError
 from privfed.face.clients import gather
 from privfed.face.fkm import KFED
+from tests.opened import opened
 from tests.reference import kfed_reference as oracle
 
 Clients = list[np.ndarray]
@@ -47,7 +48,7 @@ def local(k: int, p: int = 2, seed: int = 3, method: str = "awasthi-sheffet") ->
 
 
 def sums_of(model: KFED, question: str) -> list[Any]:
-    return [one for one in model.transcript_.view("server").sums if type(one.question).__name__ == question]
+    return [one for one in opened(model.transcript_).sums if type(one.question).__name__ == question]
 
 
 def gathered(model: KFED) -> list[np.ndarray]:
@@ -178,7 +179,7 @@ def test_result_rests_under_k_means_of_the_clients_centroids(merge: str) -> None
 
 def test_one_shot_asks_each_client_once_for_its_centroids() -> None:
     model = KFED(5, merge="gathered", protocol="plain").fit(mixed(2))
-    asked = [type(one.question).__name__ for one in model.transcript_.view("server").sums]
+    asked = [type(one.question).__name__ for one in opened(model.transcript_).sums]
     assert asked == ["FeatureRanges", "GatheredPoints", "Inertia"]
 
 

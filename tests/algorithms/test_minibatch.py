@@ -18,6 +18,7 @@ from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError, ProtocolError
 from privfed.face.clients import gather
 from privfed.face.minibatch import FederatedMiniBatchKMeans
+from tests.opened import opened
 from tests.reference import minibatch_reference as oracle
 
 Clients = list[np.ndarray]
@@ -346,7 +347,7 @@ def test_tolerance_is_strict_and_zero_runs_all_rounds() -> None:
 @pytest.mark.parametrize("init", ["random", "coreset", "kfed"])
 def test_restart_of_the_lowest_inertia_is_kept(blobs: Clients, init: str, protocol: str) -> None:
     model = FederatedMiniBatchKMeans(5, init=init, n_init=4, max_iter=3, protocol=protocol).fit(blobs)
-    found = [seen for seen in model.transcript_.view("server").sums if seen.purpose == "score"]
+    found = [seen for seen in opened(model.transcript_).sums if seen.purpose == "score"]
     scores = [float(seen.total["inertia"][0]) for seen in found]
     assert len(scores) == 4 and model.inertia_ == min(scores)
     best: Any = found[int(np.argmin(scores))].question

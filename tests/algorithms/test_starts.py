@@ -16,6 +16,7 @@ from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.core.transcript import Asked
 from privfed.errors import DataError
+from tests.opened import opened
 from tests.reference import dwf_reference as oracle
 
 Clients = list[np.ndarray]
@@ -35,9 +36,7 @@ def mixture(n_features: int, n_clients: int = 8, n_blobs: int = 5, spread: float
 
 
 def sums_of(model: DWFKMeans, question: str) -> list[Any]:
-    return [
-        seen for seen in model.transcript_.view("server").sums if type(seen.question).__name__ == question
-    ]
+    return [seen for seen in opened(model.transcript_).sums if type(seen.question).__name__ == question]
 
 
 # --- every start ---

@@ -11,6 +11,7 @@ from privfed.core.conversation import EVERYONE, Ask, Total
 from privfed.core.transcript import Asked
 from privfed.errors import RefusedError
 from privfed.face.clients import gather
+from tests.opened import opened
 from tests.reference import dwf_reference as oracle
 
 Clients = list[np.ndarray]
@@ -127,7 +128,7 @@ def test_first_round_has_no_momentum() -> None:
 def scores(model: DWFKMeans, question: str) -> list[tuple[float, np.ndarray]]:
     """Return each restart's score and the centers that it is of."""
     found = []
-    for seen in model.transcript_.view("server").sums:
+    for seen in opened(model.transcript_).sums:
         if type(seen.question).__name__ == question:
             total: Any = seen.total
             value = total["inertia"][0] if question == "Inertia" else total["score"][0] / total["clients"][0]

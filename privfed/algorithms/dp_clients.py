@@ -1,0 +1,258 @@
+"""Differential privacy of a whole client: each client counts as one record that is spread over cells.
+
+A client divides its counts and sums by a number of rows B that is the same for all. Where it holds more
+than B rows it divides by its own number. So its counts add up to at most 1, its sum of clipped offsets is
+no longer than the radius, and the bounds of one record hold for the client as a whole. Mostly they are far
+from reached: a client whose rows spread evenly over k clusters has counts of length 1 / sqrt(k). So each
+answer also says how long its counts and sums were, and the next question of the kind clips to that.
+
+Before there is such a question, a probe of 2 % of the budget finds the lengths over a few cells between
+random hyperplanes.
+
+Clipping shortens a client's counts and sums alike: its means stay what they are, it only weighs less.
+
+Reveals to whoever opens the totals, all noised: how many clients hold about how many rows; the totals of
+the questions that are asked so; and how long the clients' counts and sums are on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from privfed.algorithms.dp_scale import Scale
+from privfed.algorithms.dp_sums import HAIR, HashSums, SumsInCells
+from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import step_of
+
+SIZE_SHARE = 0.01
+"""Share of the budget for the histogram of the clients' sizes."""
+
+LENGTH_SHARE = 0.02
+"""Share of a question's weight for the lengths of counts and sums."""
+
+PROBE_SHARE = 0.02
+"""Share of the budget for lengths before the first question about cells."""
+
+LONGEST = 2.0**0.5
+"""Bound on the pair of a client's lengths, each at most 1."""
+
+PER_OCTAVE, N_SIZES = 2, 50
+_MARGIN = 1.25
+
+Result = TypeVar("Result")
+
+
+class Lengths(NamedTuple):
+    """How long a client's counts, and its sums in units of the radius, may be."""
+
+    counts: float = 1.0
+    sums: float = 1.0
+
+
+WHOLE = Lengths()
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientSizes(Question):
+    """Ask how many clients hold how many rows, two bins an octave. Statistics: `clients` (N_SIZES,)."""
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """One mark a client."""
+        return StatisticsSpec(Entry("clients", (N_SIZES,), 0.0, 1.0, step_of(1.0)))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        sizes = np.array([client.n_rows for client in clients], dtype=np.float64)
+        bins = np.clip(np.ceil(PER_OCTAVE * np.log2(sizes)), 0, N_SIZES - 1).astype(np.intp)
+        return [Statistics(clients=mark) for mark in np.eye(N_SIZES)[bins]]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientLengths(Question):
+    """Ask how long each client's counts and sums are, as shares of a record.
+
+    Statistics: `length` (2,), of the client's counts, and of its sums in units of the radius, after
+    division by max(`rows`, rows of the client).
+
+    Args:
+        inner: what is asked of the client's rows.
+        rows: what sums are divided by, B of the module's docstring.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    inner: SumsInCells
+    rows: float
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.rows <= 2.0**40:
+            raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """No length is above one."""
+        return StatisticsSpec(Entry("length", (2,), 0.0, 1.0, step_of(1.0)))
+
+    def shares(self, answer: Statistics, n_rows: int) -> tuple[dict[str, FloatArray], Lengths]:
+        """Return a client's sums as shares of a record, and how long they are."""
+        mass = float(answer["count"].sum()) if "count" in answer else float(n_rows)
+        shares = {name: answer[name] / max(self.rows, mass) for name in answer}
+        count = float(np.linalg.norm(shares["count"])) if "count" in shares else 0.0
+        length = float(np.linalg.norm(shares["sum"])) / self.inner.radius if "sum" in shares else 0.0
+        return shares, Lengths(min(count, 1.0), min(length, 1.0))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        answers = self.inner.answer_all(clients, generators)
+        return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
+
+    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what one client answers, given its sums."""
+        return Statistics(length=list(self.shares(answer, n_rows)[1]))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientShares(ClientLengths):
+    """Ask another question's sums of each client as if the client were one record.
+
+    Statistics: those of `inner`, divided by max(`rows`, rows of the client), and `length` (2,).
+
+    Args:
+        most_count: longest counts; longer ones are shortened, and sums with them.
+        most_sum: longest sums, in units of the radius.
+    """
+
+    most_count: float = 1.0
+    most_sum: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (2.0**-20 <= self.most_count <= 1.0 and 2.0**-20 <= self.most_sum <= 1.0):
+            raise ArgumentError("a client's counts and sums are at most as long as a record's.")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Entry -> bound on its length for one client."""
+        radius = self.inner.radius
+        known = {"count": self.most_count, "sum": self.most_sum * radius, "distance": radius}
+        return {name: known[name] for name in self.inner.asks} | {"length": LONGEST}
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """No value is larger than its entry may be long."""
+        shapes = {entry.name: entry.shape for entry in self.inner.spec.entries} | {"length": (2,)}
+        return StatisticsSpec(
+            *(
+                Entry(name, shapes[name], -limit if name == "sum" else 0.0, limit, step_of(limit))
+                for name, limit in self.limits.items()
+            )
+        )
+
+    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what one client answers: counts and sums shortened alike."""
+        shares, length = self.shares(answer, n_rows)
+        shorter = HAIR * min(
+            1.0, self.most_count / max(length.counts, 1e-9), self.most_sum / max(length.sums, 1e-9)
+        )
+        for name in {"count", "sum"} & set(shares):
+            shares[name] = shares[name] * shorter
+        return Statistics(**shares, length=list(length))
+
+
+def typical_size(ranges: Ranges) -> Conversation[float]:
+    """Find a number of rows that about four in five clients do not exceed."""
+    ask = Ask(
+        ClientSizes(ranges=ranges),
+        purpose="client sizes",
+        weights={"clients": SIZE_SHARE},
+        limits={"clients": 1.0},
+    )
+    total = yield ask
+    counts, noise = total.statistics["clients"], (total.noise_std or {})["clients"]
+    # Bins that noise alone may fill are left out: many of them would outweigh the few that are full.
+    sure = np.where(counts > 3.0 * noise, counts, 0.0)
+    if not sure.any():
+        sure = np.where(counts == counts.max(), 1.0, 0.0)
+    reached = int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0])
+    return float(min(2.0 ** (reached / PER_OCTAVE), ranges.rows))
+
+
+def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
+    return ClientShares(
+        ranges=inner.ranges, inner=inner, rows=rows, most_count=most.counts, most_sum=most.sums
+    )
+
+
+def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) -> Conversation[Lengths]:
+    """Find how long clients' counts and sums are over about as many cells as clusters."""
+    d = len(scale.center)
+    planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), d)
+    normals = np.linalg.qr(rng.standard_normal((d, planes)))[0].T
+    inner = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
+    question = ClientLengths(ranges=inner.ranges, inner=inner, rows=rows)
+    weights, limits = {"length": PROBE_SHARE}, {"length": LONGEST}
+    return _longest((yield Ask(question, purpose="probe", weights=weights, limits=limits)))
+
+
+def by_client(
+    conversation: Conversation[Result],
+    rows: float,
+    share: float,
+    probed: Lengths = WHOLE,
+    equal: bool = False,
+) -> Conversation[Result]:
+    """Drive a conversation of record sums with clients in the place of records.
+
+    Args:
+        conversation: asks `SumsInCells` with weights that sum to at most 1.
+        rows: what each client divides its sums by.
+        share: of the budget, for all of it.
+        probed: lengths that counts and sums are clipped to before a question of the kind was asked.
+        equal: in questions of additive_over clients, divide by nothing but a client's own weights.
+    """
+    longest: dict[str, Lengths] = {}
+    ask = next(conversation)
+    while True:
+        inner = ask.question
+        if not isinstance(inner, SumsInCells):
+            raise ArgumentError(f"{type(inner).__name__} cannot be asked of clients as records.")
+        most = longest.get(type(inner).__name__, probed)
+        whole = set(inner.asks) >= {"count", "sum"}
+        own = equal and inner.additive_over is AdditiveOver.CLIENTS
+        question = _shares(inner, 1.0 if own else rows, most if whole else WHOLE)
+        asked = ask.weights or {}
+        weights = {name: weight * share * (1.0 - LENGTH_SHARE) for name, weight in asked.items()}
+        weights["length"] = LENGTH_SHARE * share * sum(asked.values())
+        total = yield replace(ask, question=question, weights=weights, limits=question.limits)
+        longest[type(inner).__name__] = _longest(total)
+        try:
+            ask = conversation.send(total)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+
+
+def _longest(total: Total) -> Lengths:
+    """Return what the next answers of the kind are clipped to: a margin above the mean length."""
+    n_clients = len(total.contributors)
+    unsure = (total.noise_std or {})["length"] / n_clients
+    means: FloatArray = total.statistics["length"] / n_clients
+    return Lengths(*np.clip(_MARGIN * means + unsure, 0.02, 1.0).tolist())

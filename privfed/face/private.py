@@ -1,0 +1,142 @@
+"""From an estimator's words to its algorithm under differential privacy, or to an error with the way out.
+
+What has a proven bound for one record is one step of sums: Lloyd's, a full batch's, a fuzzy one's. Several
+local steps, and means that weigh clients alike, are bounded for a whole client only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privfed.algorithms.dp_kmeans import PrivateKMeans, Steps
+from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
+from privfed.algorithms.dp_sums import RelativeSums, SumsInCells
+from privfed.algorithms.fuzzy_sums import WeightedFuzzyCentroids
+from privfed.algorithms.minibatch import MiniBatchMovements
+from privfed.algorithms.weighted import WeightedCentroids
+from privfed.core.domain import FloatArray, Ranges
+from privfed.errors import PrivacyError
+from privfed.face.checks import check_init
+from privfed.privacy.privacy import Privacy
+
+
+def private_weighted(
+    params: dict[str, Any], weights: str, privacy: Privacy, n_features: int, seed: int
+) -> PrivateKMeans:
+    """Return WF, DWF or EWF k-means under differential privacy.
+
+    Raises:
+        PrivacyError: several local steps, or other weights than rows, at unit "record".
+    """
+    _check_common(params)
+    step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
+    if not step and privacy.unit == "record":
+        what = (
+            f"weights {weights!r} have"
+            if weights != "dynamic"
+            else "relocate_empty has"
+            if params["local_iter"] == 1
+            else f"{params['local_iter']} local steps have"
+        )
+        raise PrivacyError(
+            f'{what} no useful bound for one record; use DWFKMeans(local_iter=1), DPKMeans, or unit="client".'
+        )
+
+    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        words = {name: params[name] for name in ("local_iter", "local_tol", "relocate_empty")}
+        steps = WeightedCentroids(ranges=ranges, centers=centers, weights=weights, **words)
+        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
+
+    steps = Steps(
+        asking=_lloyd if step else local,
+        learning_rate=params["learning_rate"],
+        momentum=params["momentum"],
+        equal=weights == "equal",
+    )
+    return _algorithm(params, steps, n_features, seed)
+
+
+def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> PrivateKMeans:
+    """Return federated mini-batch k-means under differential privacy; no cluster is drawn anew.
+
+    Raises:
+        PrivacyError: several epochs or batches at unit "record".
+    """
+    _check_common(params)
+    full = params["epochs"] == 1 and params["batch_size"] is None
+    if not full and privacy.unit == "record":
+        raise PrivacyError(
+            "several epochs or batches have no useful bound for one record; use epochs=1 and "
+            'batch_size=None, DPKMeans, or unit="client".'
+        )
+
+    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        words = {name: params[name] for name in ("epochs", "batch_size", "client_learning_rate")}
+        return LocalMovements(
+            ranges=ranges, radius=radius, steps=MiniBatchMovements(ranges=ranges, centers=centers, **words)
+        )
+
+    # One full batch moves a client's centers by its rate times a Lloyd step: the rate is applied here.
+    rate = params["learning_rate"] * (params["client_learning_rate"] if full else 1.0)
+    steps = Steps(asking=_lloyd if full else local, learning_rate=rate, smoothing=params["momentum"])
+    return _algorithm(params, steps, n_features, seed)
+
+
+def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> PrivateKMeans:
+    """Return federated fuzzy c-means under differential privacy.
+
+    Raises:
+        PrivacyError: k-means averaging; or several local steps, or weights u, at unit "record".
+    """
+    _check_common(params)
+    if params["averaging"] == "kmeans":
+        raise PrivacyError(
+            'averaging="kmeans" sums local centers, which have no useful bound; use averaging="weighted" '
+            "with local_iter=1."
+        )
+    step = params["local_iter"] == 1 and params["weight"] == "u^m"
+    if not step and privacy.unit == "record":
+        raise PrivacyError(
+            "several local steps have no useful bound for one record; use local_iter=1 and "
+            'weight="u^m", or unit="client".'
+        )
+    m = float(params["m"])
+
+    def asking(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        if step:
+            return FuzzyRelativeSums(ranges=ranges, centers=centers, radius=radius, m=m)
+        words = {name: params[name] for name in ("local_iter", "local_tol", "weight")}
+        steps = WeightedFuzzyCentroids(ranges=ranges, centers=centers, m=m, **words)
+        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
+
+    return _algorithm(params, Steps(asking=asking, keep_radius=True), n_features, seed)
+
+
+def _lloyd(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+    return RelativeSums(ranges=ranges, centers=centers, radius=radius)
+
+
+def _algorithm(params: dict[str, Any], steps: Steps, n_features: int, seed: int) -> PrivateKMeans:
+    return PrivateKMeans(
+        n_clusters=params["n_clusters"],
+        init=check_init(params["init"], params["n_clusters"], n_features),
+        max_iter=params["max_iter"],
+        steps=steps,
+        seed=seed,
+    )
+
+
+def _check_common(params: dict[str, Any]) -> None:
+    """Refuse words that would be paid for without a gain."""
+    if params["n_init"] != 1:
+        raise PrivacyError(
+            f"each restart would be paid for, got n_init={params['n_init']}; use n_init=1: the coreset start "
+            "has its restarts for nothing."
+        )
+    if isinstance(params["init"], str) and params["init"] == "kfed":
+        raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use "coreset".')
+    if params["clients_per_round"] is not None or params["cohorts"] is not None:
+        raise PrivacyError(
+            "under differential privacy every sum asks everyone: who chooses a cohort knows it, so that "
+            "sampling gains nothing; leave out clients_per_round and cohorts."
+        )
