@@ -1,0 +1,20 @@
+"""Audits: the empirical epsilon of a mechanism, a whole run, or the noise itself, against its claim."""
+
+from privfed.attacks.audits.canaries import audit_one_run
+from privfed.attacks.audits.noise import audit_noises, audit_pmf, exact_epsilon, hockey_stick
+from privfed.attacks.audits.runs import RunAudit, audit_run
+from privfed.attacks.audits.samples import Audit, Claim, audit, audit_samples
+
+__all__ = [
+    "Audit",
+    "Claim",
+    "RunAudit",
+    "audit",
+    "audit_noises",
+    "audit_one_run",
+    "audit_pmf",
+    "audit_run",
+    "audit_samples",
+    "exact_epsilon",
+    "hockey_stick",
+]

@@ -1,0 +1,144 @@
+"""Confidence bounds on what two output distributions give away, and the Gaussian trade-off curve.
+
+An auditor sees scores of releases with and without one unit. Every bound here is one-sided and holds with
+probability at least 1 - alpha over the draws; the tested event is always chosen on other draws.
+
+The curve is written out here and not taken from `privfed.privacy`: an audit must not share the code that
+it audits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+from scipy.stats import beta, norm
+
+from privfed.core.domain import FloatArray
+
+_BINS = 64
+_LEAST = 1e-12
+
+
+class Rate(NamedTuple):
+    """How often an event was seen.
+
+    Attributes:
+        hits: times that it was seen.
+        trials: draws.
+    """
+
+    hits: int
+    trials: int
+
+    def low(self, alpha: float) -> float:
+        """Return the lower Clopper-Pearson limit (1934) of its probability."""
+        return float(beta.ppf(alpha, self.hits, self.trials - self.hits + 1)) if self.hits else 0.0
+
+    def high(self, alpha: float) -> float:
+        """Return the upper Clopper-Pearson limit of its probability."""
+        missed = self.trials - self.hits
+        return float(beta.isf(alpha, self.hits + 1, missed)) if missed else 1.0
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Return delta(epsilon) of mu-GDP (Dong, Roth, Su 2022, corollary 2.13)."""
+    if mu <= 0.0:
+        return 0.0
+    above = log_ndtr(mu / 2.0 - epsilon / mu)
+    below = epsilon + log_ndtr(-mu / 2.0 - epsilon / mu)
+    return float(np.exp(above) * -np.expm1(min(below - above, 0.0)))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon of mu-GDP at `delta` in (0, 1); zero where delta alone covers it."""
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(high, mu) > delta:
+        high *= 2.0
+    return float(brentq(lambda epsilon: gaussian_delta(epsilon, mu) - delta, 0.0, high, xtol=1e-12))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP, delta in (0, 1)."""
+    high = 1.0
+    while gaussian_delta(epsilon, high) < delta:
+        high *= 2.0
+    return float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, 0.0, high, xtol=1e-12))
+
+
+def epsilon_bound(inside: Rate, outside: Rate, delta: float, alpha: float) -> float:
+    """Return a lower bound on epsilon: P(in) <= e^epsilon P(out) + delta for every event.
+
+    Args:
+        inside: the event where the unit is in.
+        outside: the same event where it is out.
+        delta: of the claim.
+        alpha: chance that the bound is wrong.
+    """
+    above, below = inside.low(alpha / 2) - delta, outside.high(alpha / 2)
+    return float(np.log(above / below)) if above > below else 0.0
+
+
+def mu_bound(inside: Rate, outside: Rate, alpha: float) -> float:
+    """Return a lower bound on mu of mu-GDP (Nasr et al. 2023, section 4): one event is enough.
+
+    Assumes that the trade-off curve is Gaussian: of other mechanisms it is no bound on epsilon.
+    """
+    low, high = inside.low(alpha / 2), outside.high(alpha / 2)
+    return max(0.0, float(norm.ppf(low) - norm.ppf(high)))
+
+
+def delta_bound(inside: Rate, outside: Rate, epsilon: float, alpha: float) -> float:
+    """Return a lower bound on the hockey-stick divergence P(in) - e^epsilon P(out)."""
+    return max(0.0, inside.low(alpha / 2) - float(np.exp(epsilon)) * outside.high(alpha / 2))
+
+
+def best_thresholds(inside: FloatArray, outside: FloatArray, delta: float, alpha: float) -> float:
+    """Return the threshold t whose event {score > t} bounds epsilon best on these draws.
+
+    Args:
+        inside: scores with the unit, float64 of shape (n,).
+        outside: scores without it, float64 of shape (n,).
+        delta: of the claim.
+        alpha: chance of error that the bound is computed with.
+    """
+    candidates = np.unique(np.quantile(np.concatenate([inside, outside]), np.linspace(0.005, 0.995, 199)))
+    hits_in = len(inside) - np.searchsorted(np.sort(inside), candidates, side="right")
+    hits_out = len(outside) - np.searchsorted(np.sort(outside), candidates, side="right")
+    low = beta.ppf(alpha / 2, np.maximum(hits_in, _LEAST), len(inside) - hits_in + 1) - delta
+    high = beta.isf(alpha / 2, hits_out + 1, np.maximum(len(outside) - hits_out, _LEAST))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounds = np.where(low > 0.0, np.log(low / high), -np.inf)
+    return float(candidates[int(np.argmax(bounds))])
+
+
+def bins_of(scores: FloatArray) -> FloatArray:
+    """Return edges that put each value of discrete scores into a bin of its own, others by quantiles.
+
+    Args:
+        scores: float64 of shape (n,).
+    """
+    values = np.unique(scores)
+    if len(values) > len(scores) // 10:
+        values = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, _BINS)))
+    middles: FloatArray = (values[1:] + values[:-1]) / 2.0
+    return middles
+
+
+def telling_bins(
+    inside: FloatArray, outside: FloatArray, edges: FloatArray, epsilon: float
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Say which bins hold clearly more than e^epsilon times as much inside as outside.
+
+    Clearly: by two standard errors, so that noise in thousands of bins does not make up the event.
+    """
+    shape = len(edges) + 1
+    p = np.bincount(np.searchsorted(edges, inside), minlength=shape) / len(inside)
+    q = np.bincount(np.searchsorted(edges, outside), minlength=shape) / len(outside)
+    factor = np.exp(epsilon)
+    error = np.sqrt(p / len(inside) + factor**2 * np.maximum(q, 1 / len(outside)) / len(outside))
+    return np.asarray(p - factor * q > 2.0 * error)

@@ -1,0 +1,113 @@
+"""Audit from one run: many canaries, each in or out by a coin, and a score of each from the release.
+
+Steinke, Nasr, Jagielski: Privacy auditing with one (1) training run, NeurIPS 2023 (arXiv 2305.08846),
+theorem 5.2 and appendix D. It holds for any mechanism, whatever the canaries do to each other. Beside it
+stands the bound by the Gaussian curve, which is far tighter and assumes independent canaries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+from scipy.stats import binom
+
+from privfed.attacks.audits.bounds import Rate, mu_bound
+from privfed.attacks.audits.samples import Audit, Claim, verdict
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+
+_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Shares of the canaries that are guessed; the rest are passed over."""
+_FEWEST = 40
+
+
+def audit_one_run(
+    scores: npt.ArrayLike, included: npt.ArrayLike, *, claim: Claim, confidence: float = 0.95
+) -> Audit:
+    """Audit one run by its canaries.
+
+    Args:
+        scores: of each canary, (n_canaries,): higher means more likely in. From the release only.
+        included: whether it was in, bool of shape (n_canaries,), each drawn by a fair coin of its own.
+        claim: what is claimed for one canary (record or client).
+        confidence: of both bounds together, in (0.5, 1).
+
+    Raises:
+        ArgumentError: shapes differ, fewer than 40 canaries, or all in or all out.
+    """
+    values, inside = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=np.bool_)
+    if values.ndim != 1 or values.shape != inside.shape or len(values) < _FEWEST:
+        raise ArgumentError(
+            f"scores and included need the same shape (n_canaries,), at least {_FEWEST}, "
+            f"got {values.shape} and {inside.shape}."
+        )
+    if inside.all() or not inside.any():
+        raise ArgumentError("canaries are all in or all out; draw each by a fair coin.")
+    if not 0.5 < confidence < 1.0:
+        raise ArgumentError(f"confidence must lie in (0.5, 1), got confidence={confidence}.")
+    alpha = (1.0 - confidence) / 2.0
+    guesses = [guessed(values, inside, share) for share in _SHARES]
+    epsilon = max(
+        one_run_epsilon(len(values), made, right, claim.delta, alpha / len(_SHARES))
+        for made, right in guesses
+    )
+    mu = _curve(values, inside, alpha) if claim.noise == "gaussian" else None
+    return verdict(claim, trials=len(values), confidence=confidence, epsilon=epsilon, mu=mu, delta=None)
+
+
+def guessed(
+    scores: FloatArray, included: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], share: float
+) -> tuple[int, int]:
+    """Guess the highest scores in and the lowest out.
+
+    Returns:
+        How many guesses were made, and how many were right.
+    """
+    half = max(1, int(share * len(scores)) // 2)
+    order = np.argsort(scores, kind="stable")
+    return 2 * half, int(included[order[-half:]].sum() + (~included[order[:half]]).sum())
+
+
+def one_run_epsilon(canaries: int, made: int, right: int, delta: float, alpha: float) -> float:
+    """Return the largest epsilon that `right` of `made` guesses refute at level alpha.
+
+    Args:
+        canaries: how many there were.
+        made: guesses.
+        right: right ones.
+        delta: of the claim.
+        alpha: chance that the bound is wrong.
+    """
+    low, high = 0.0, 1.0
+    if one_run_p_value(canaries, made, right, low, delta) > alpha:
+        return 0.0
+    while one_run_p_value(canaries, made, right, high, delta) <= alpha:
+        low, high = high, 2.0 * high
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        if one_run_p_value(canaries, made, right, middle, delta) <= alpha:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def one_run_p_value(canaries: int, made: int, right: int, epsilon: float, delta: float) -> float:
+    """Return the chance of at least so many right guesses under (epsilon, delta)-DP (theorem 5.2)."""
+    chance = float(expit(epsilon))
+    tail = float(binom.sf(right - 1, made, chance))
+    # P(right > B >= right - i) / i, at its largest i, for B ~ Binomial(made, chance).
+    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), made, chance))
+    steepest = float((below / np.arange(1, right + 1)).max()) if right else 0.0
+    return min(1.0, tail + 2.0 * canaries * delta * steepest)
+
+
+def _curve(
+    scores: FloatArray, included: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], alpha: float
+) -> float:
+    # The median of all scores does not look at who was in: no canaries need to be spent on choosing it.
+    at = np.median(scores)
+    sides = [scores[side] for side in (included, ~included)]
+    rates = [Rate(int((side > at).sum()), len(side)) for side in sides]
+    return mu_bound(rates[0], rates[1], alpha)

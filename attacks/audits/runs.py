@@ -1,0 +1,127 @@
+"""Audit of one run of the framework itself: is the noise in its totals what it says?
+
+Whoever simulates knows the clients' rows, hence the exact totals, hence the noise that was added. Its size
+is compared with the standard deviations that the questions declare, and releases with each other: noise
+that is too small, or drawn twice, breaks the claim however right the accounting is. That the declared noise
+is enough for the claim is accounting, and is not tested here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import chi2
+
+from privfed.attacks.audits.noise import Dependence, audit_noises
+from privfed.core.conversation import Total
+from privfed.core.domain import FloatArray
+from privfed.core.question import ClientData, question_from_bytes
+from privfed.core.transcript import Transcript
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+
+_NEXT_TO_NONE = 1e-3
+"""Standard deviation, in steps, of noise that is zero in every draw (its odds are e^-500000)."""
+_FEWEST = 4
+_MOST_PAIRED = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAudit:
+    """What the noise of a run looks like.
+
+    Attributes:
+        releases: noised arrays, of all totals.
+        values: released numbers.
+        ratio: measured over declared variance of the noise, over all values.
+        p_value: chance of a ratio as small, if the noise is as declared.
+        dependent: pairs of releases whose noises are not independent.
+        confidence: chance that a run as declared passes.
+    """
+
+    releases: int
+    values: int
+    ratio: float
+    p_value: float
+    dependent: Sequence[Dependence]
+    confidence: float
+
+    @property
+    def verdict(self) -> str:
+        """Return "violated" where noise is too small or not independent, else "not refuted"."""
+        small = self.p_value < (1.0 - self.confidence) / 2.0
+        return "violated" if small or self.dependent else "not refuted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        pairs = [
+            {"first": one.first, "second": one.second, "correlation": one.correlation}
+            for one in self.dependent
+        ]
+        plain = {name: getattr(self, name) for name in ("releases", "values", "ratio", "p_value")}
+        return {**plain, "dependent": pairs, "confidence": self.confidence, "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.releases} noised arrays of {self.values} values",
+            f"variance of the noise: {self.ratio:.4g} of what was declared "
+            f"(p = {self.p_value:.3g} for as little)",
+        ]
+        lines += [
+            f"not independent: {one.first} and {one.second}, correlation {one.correlation:.3f}"
+            for one in self.dependent
+        ]
+        return "\n".join([*lines, f"verdict: {self.verdict}"])
+
+
+def audit_run(
+    transcript: Transcript, clients: Sequence[npt.ArrayLike], *, confidence: float = 0.999
+) -> RunAudit:
+    """Compare the noise in a run's totals with what its questions declare.
+
+    Args:
+        transcript: of a run with differential privacy.
+        clients: rows of every client, by position, (n_i, n_features).
+        confidence: chance that a run as declared passes, in (0.5, 1).
+
+    Raises:
+        ArgumentError: the run has no noised totals, or other clients.
+    """
+    names = transcript.configuration.clients
+    if len(clients) != len(names):
+        raise ArgumentError(f"the run has {len(names)} clients, rows of {len(clients)} were given.")
+    data = [ClientData(np.asarray(rows, dtype=np.float64)) for rows in clients]
+    noises: dict[str, FloatArray] = {}
+    for asked, total in transcript.totals():
+        question = question_from_bytes(asked.question)
+        if isinstance(question, Noised):
+            for name, noise in _noise(question, total, data).items():
+                noises[f"{name} of sum {asked.index} ({asked.purpose})"] = noise
+    if not noises:
+        raise ArgumentError("the run has no noised totals: it claims no differential privacy to be audited.")
+    values = np.concatenate(list(noises.values()))
+    # Of few values no dependence can be told; the last arrays of a long run stand for all.
+    telling = [one for one in noises.items() if len(one[1]) >= _FEWEST][-_MOST_PAIRED:]
+    return RunAudit(
+        releases=len(noises),
+        values=len(values),
+        ratio=float(np.square(values).mean()),
+        p_value=float(chi2.cdf(np.square(values).sum(), len(values))),
+        dependent=audit_noises(dict(telling), confidence=(1.0 + confidence) / 2.0) if telling else [],
+        confidence=confidence,
+    )
+
+
+def _noise(question: Noised, total: Total, data: Sequence[ClientData]) -> dict[str, FloatArray]:
+    """Return the noise in each array of a total, flat, in units of its declared standard deviation."""
+    bare = replace(question, sigma=np.full_like(question.sigma, _NEXT_TO_NONE), rehearsal=True)
+    inside = [data[i].within(question.ranges)[0] for i in total.contributors]
+    exact = bare.answer_all(inside, [np.random.default_rng(0) for _ in inside])
+    return {
+        name: ((total.statistics[name] - sum(answer[name] for answer in exact)) / declared).ravel()
+        for name, declared in question.noise_std(len(inside)).items()
+    }

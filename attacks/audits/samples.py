@@ -1,0 +1,262 @@
+"""The empirical epsilon of a mechanism or a whole run, from many releases with and without one unit.
+
+Adversary: knows all data but one unit, chooses the worst one, and sees the releases. A bound above the
+claim disproves the claim; a bound below it proves nothing.
+Sources: Jagielski, Ullman, Oprea 2020 (Clopper-Pearson bounds); Nasr et al. 2023 (the Gaussian
+trade-off curve); Gilbert and McMillan 2018 (histograms of the outputs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.attacks.audits.bounds import (
+    Rate,
+    best_thresholds,
+    bins_of,
+    delta_bound,
+    epsilon_bound,
+    gaussian_epsilon,
+    gaussian_mu,
+    mu_bound,
+    telling_bins,
+)
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+
+Data = TypeVar("Data")
+Noise = Literal["gaussian", "any"]
+
+_CHOOSING = 0.2
+"""Share of the draws on which direction, thresholds and events are chosen."""
+_FEWEST = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A differential-privacy claim.
+
+    Args:
+        epsilon: positive.
+        delta: in (0, 1).
+        noise: "gaussian" where the claim rests on Gaussian (or discrete Gaussian) noise, so that the
+            whole trade-off curve is claimed with it; "any" tests (epsilon, delta) only.
+    """
+
+    epsilon: float
+    delta: float
+    noise: Noise = "gaussian"
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.epsilon) and self.epsilon > 0.0):
+            raise ArgumentError(f"epsilon must be positive and finite, got epsilon={self.epsilon}.")
+        if not 0.0 < self.delta < 1.0:
+            raise ArgumentError(f"delta must lie in (0, 1), got delta={self.delta}.")
+        if self.noise not in ("gaussian", "any"):
+            raise ArgumentError(f'noise must be "gaussian" or "any", got {self.noise!r}.')
+
+    @property
+    def mu(self) -> float:
+        """The mu of the Gaussian mechanism with exactly this claim."""
+        return gaussian_mu(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found. All bounds hold together with probability `confidence`.
+
+    Attributes:
+        claim: what was claimed.
+        trials: releases on each side, or canaries.
+        confidence: of all bounds together.
+        epsilon: lower bound on epsilon at the claim's delta, from one event (Clopper-Pearson).
+        epsilon_gdp: lower bound on epsilon through mu; None where the claim is not Gaussian.
+        mu: lower bound on mu; None where the claim is not Gaussian.
+        delta: lower bound on delta at the claim's epsilon, from a histogram; None where it was not tested.
+        violations: which of the bounds lie above the claim.
+    """
+
+    claim: Claim
+    trials: int
+    confidence: float
+    epsilon: float
+    epsilon_gdp: float | None
+    mu: float | None
+    delta: float | None
+    violations: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Return "violated" where a bound lies above the claim, else "not refuted"."""
+        return "violated" if self.violations else "not refuted"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {**asdict(self), "violations": list(self.violations), "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        lines = [
+            f"claim: epsilon={self.claim.epsilon:g}, delta={self.claim.delta:g} ({self.claim.noise} noise)",
+            f"epsilon >= {self.epsilon:.4g} (one event), {self.trials} trials, "
+            f"confidence {self.confidence:.3g}",
+        ]
+        if self.epsilon_gdp is not None:
+            lines.append(f"epsilon >= {self.epsilon_gdp:.4g} (Gaussian curve, mu >= {self.mu:.4g})")
+        if self.delta is not None:
+            lines.append(f"delta at the claimed epsilon >= {self.delta:.3g}")
+        why = f": {', '.join(self.violations)}" if self.violations else ""
+        return "\n".join([*lines, f"verdict: {self.verdict}{why}"])
+
+
+def audit(
+    mechanism: Callable[[Data, int], npt.ArrayLike],
+    data: Data,
+    neighbour: Data,
+    *,
+    epsilon: float,
+    delta: float,
+    trials: int = 100_000,
+    noise: Noise = "gaussian",
+    confidence: float = 0.95,
+) -> Audit:
+    """Audit a mechanism or a whole run on one pair of neighbouring inputs.
+
+    Args:
+        mechanism: called as `mechanism(input, trials)`; returns independent releases, of shape (trials,)
+            or (trials, n_values). A whole run is one release: everything that it published, flattened.
+        data: the input with the unit. The worst unit is the auditor's to choose.
+        neighbour: the input without it (or with it replaced, where that is the claim's relation).
+        epsilon: claimed.
+        delta: claimed, in (0, 1).
+        trials: releases drawn on each side, at least 100.
+        noise: "gaussian" or "any"; see `Claim`.
+        confidence: of all bounds together, in (0.5, 1).
+
+    Returns:
+        Bounds and verdict.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds, or the releases have another shape.
+    """
+    if trials < _FEWEST:
+        raise ArgumentError(f"an audit needs at least {_FEWEST} trials, got trials={trials}.")
+    return audit_samples(
+        mechanism(data, trials),
+        mechanism(neighbour, trials),
+        claim=Claim(epsilon=epsilon, delta=delta, noise=noise),
+        confidence=confidence,
+    )
+
+
+def audit_samples(
+    inside: npt.ArrayLike, outside: npt.ArrayLike, *, claim: Claim, confidence: float = 0.95
+) -> Audit:
+    """Audit releases that were drawn already.
+
+    Releases of several values are projected on the direction that tells the two sides apart best
+    (Fisher's), found on a fifth of the draws; thresholds and events are chosen there too.
+
+    Args:
+        inside: releases with the unit, (trials,) or (trials, n_values).
+        outside: releases without it, of the same shape.
+        claim: what is claimed.
+        confidence: of all bounds together, in (0.5, 1).
+
+    Raises:
+        ArgumentError: shapes differ, too few releases, values not finite.
+    """
+    with_unit, without = _releases(inside, outside)
+    if not 0.5 < confidence < 1.0:
+        raise ArgumentError(f"confidence must lie in (0.5, 1), got confidence={confidence}.")
+    chosen = max(_FEWEST // 5, int(_CHOOSING * len(with_unit)))
+    direction = _direction(with_unit[:chosen], without[:chosen])
+    scores, others = with_unit @ direction, without @ direction
+    # Three bounds share the chance of error: at most one in 1 - confidence audits is wrong in any of them.
+    alpha = (1.0 - confidence) / 3.0
+    found = _epsilon(scores, others, chosen, claim, alpha)
+    mu = _mu(scores, others, chosen, alpha) if claim.noise == "gaussian" else None
+    delta = _delta(scores, others, chosen, claim, alpha)
+    return verdict(claim, trials=len(scores), confidence=confidence, epsilon=found, mu=mu, delta=delta)
+
+
+def verdict(
+    claim: Claim, *, trials: int, confidence: float, epsilon: float, mu: float | None, delta: float | None
+) -> Audit:
+    """Compare bounds with a claim."""
+    by_curve = None if mu is None else gaussian_epsilon(mu, claim.delta)
+    above = {
+        f"epsilon >= {epsilon:.4g}": epsilon > claim.epsilon,
+        f"epsilon >= {by_curve or 0.0:.4g} by the Gaussian curve": (by_curve or 0.0) > claim.epsilon,
+        f"delta >= {delta or 0.0:.3g}": (delta or 0.0) > claim.delta,
+    }
+    return Audit(
+        claim=claim,
+        trials=trials,
+        confidence=confidence,
+        epsilon=epsilon,
+        epsilon_gdp=by_curve,
+        mu=mu,
+        delta=delta,
+        violations=tuple(text for text, is_above in above.items() if is_above),
+    )
+
+
+def _releases(inside: npt.ArrayLike, outside: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    sides = [np.asarray(side, dtype=np.float64) for side in (inside, outside)]
+    first, second = (side[:, None] if side.ndim == 1 else side for side in sides)
+    if first.ndim != 2 or first.shape != second.shape or len(first) < _FEWEST:
+        raise ArgumentError(
+            f"both sides need the same shape (trials, n_values) with at least {_FEWEST} trials, "
+            f"got {sides[0].shape} and {sides[1].shape}."
+        )
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise ArgumentError("releases must be finite; encode what is missing as a number of its own.")
+    return first, second
+
+
+def _direction(inside: FloatArray, outside: FloatArray) -> FloatArray:
+    """Return Fisher's linear discriminant, float64 of shape (n_values,); +-1 of a single value."""
+    difference = inside.mean(axis=0) - outside.mean(axis=0)
+    if len(difference) == 1:
+        return np.where(difference < 0.0, -1.0, 1.0)
+    within = (np.cov(inside.T) + np.cov(outside.T)) / 2.0
+    # Values that never vary would make it singular, and a few draws a noisy inverse.
+    ridge = 1e-6 * np.trace(within) / len(within) + np.finfo(np.float64).tiny
+    found: FloatArray = np.linalg.solve(within + ridge * np.eye(len(within)), difference)
+    return found
+
+
+def _epsilon(scores: FloatArray, others: FloatArray, chosen: int, claim: Claim, alpha: float) -> float:
+    """Bound epsilon by one event, the better of {above} with the unit and {below} without it."""
+    best = 0.0
+    for first, second in ((scores, others), (-others, -scores)):
+        at = best_thresholds(first[:chosen], second[:chosen], claim.delta, alpha / 2)
+        rates = [Rate(int((side[chosen:] > at).sum()), len(side) - chosen) for side in (first, second)]
+        best = max(best, epsilon_bound(rates[0], rates[1], claim.delta, alpha / 2))
+    return best
+
+
+def _mu(scores: FloatArray, others: FloatArray, chosen: int, alpha: float) -> float:
+    # In the middle of the two medians the rates are known best, in units of mu.
+    at = (np.median(scores[:chosen]) + np.median(others[:chosen])) / 2.0
+    rates = [Rate(int((side[chosen:] > at).sum()), len(side) - chosen) for side in (scores, others)]
+    return mu_bound(rates[0], rates[1], alpha)
+
+
+def _delta(scores: FloatArray, others: FloatArray, chosen: int, claim: Claim, alpha: float) -> float:
+    """Bound delta at the claimed epsilon by the bins that tell most, in either direction."""
+    edges = bins_of(np.concatenate([scores[:chosen], others[:chosen]]))
+    best = 0.0
+    for first, second in ((scores, others), (others, scores)):
+        telling = telling_bins(first[:chosen], second[:chosen], edges, claim.epsilon)
+        rates = [
+            Rate(int(telling[np.searchsorted(edges, side[chosen:])].sum()), len(side) - chosen)
+            for side in (first, second)
+        ]
+        best = max(best, delta_bound(rates[0], rates[1], claim.epsilon, alpha / 2))
+    return best

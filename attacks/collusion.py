@@ -1,0 +1,73 @@
+"""What a server sees more with colluding clients: their own answers, taken out of every total.
+
+A colluder holds its data and every question, so that it knows its own answers exactly; the total of the
+others is what is left. One function does it for every passive attack: hand the attack the view that it
+returns.
+
+Two things are not taken out, so that the attacker is a little weaker here than it could be: what a
+question that draws random numbers (a client's mini-batches) drew in the run, and the colluders' own shares
+of differential-privacy noise. Where the sum shows answers, those are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import ClientData, Question
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+
+
+def without_colluders(view: View, rows: Mapping[int, FloatArray]) -> View:
+    """Return a view in which totals and cohorts are those of the other clients.
+
+    Args:
+        view: `transcript.view("server", colluding=[...])`.
+        rows: position -> rows of each colluder, (n_rows, n_features): what the attacker brings
+            (`Prior.colluders`).
+
+    Raises:
+        ArgumentError: the rows are not those of exactly the view's colluders.
+    """
+    if set(rows) != set(view.colluding):
+        raise ArgumentError(
+            f"the view is of a server with colluders {list(view.colluding)}, rows were given for "
+            f"{sorted(rows)}; pass the rows of each."
+        )
+    if not rows:
+        return view
+    data = {client: ClientData(own) for client, own in rows.items()}
+    sums = [_others(one, data) for one in view.sums]
+    return replace(view, sums=tuple(one for one in sums if one.cohort))
+
+
+def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
+    # Who cannot tell contributors takes the cohort for them.
+    inside = [i for i in (one.contributors or one.cohort) if i in data]
+    total = one.total
+    if total is not None and one.question is not None:
+        for client in inside:
+            own = one.answers.get(client)
+            total = _less(total, _answer(one.question, data[client]) if own is None else own)
+    return replace(
+        one,
+        cohort=tuple(i for i in one.cohort if i not in data),
+        contributors=tuple(i for i in one.contributors if i not in data),
+        total=total,
+        answers={i: answer for i, answer in one.answers.items() if i not in data},
+    )
+
+
+def _answer(question: Question, data: ClientData) -> Statistics:
+    question = question.inner if isinstance(question, Noised) else question
+    return question.answer(data.within(question.ranges)[0], np.random.default_rng(0))
+
+
+def _less(total: Statistics, own: Statistics) -> Statistics:
+    return Statistics(**{name: total[name] - own[name] for name in total})

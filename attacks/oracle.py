@@ -1,0 +1,151 @@
+"""Real clients behind their real protocol, asked by a server that chooses its questions.
+
+An active server is just someone who asks: so an oracle drives a federation like any algorithm does, and
+what a client's policy or the protocol refuses is refused here too. Asked with a decoy, the server tells
+its target one question and all others another one, as far as its own session can be made to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from privfed.core.conversation import Ask, Total
+from privfed.core.engine import Exchange, Replies
+from privfed.core.federation import Federation
+from privfed.core.messages import decode, encode
+from privfed.core.question import Question
+from privfed.core.secure_sum import Session, Steps
+from privfed.core.transcript import Began
+from privfed.core.view import SumView
+from privfed.errors import ArgumentError, PolicyError
+from privfed.protocols.masking.messages import CollectRequest, Envelope
+from privfed.protocols.masking.session import MaskedSession
+from privfed.protocols.plain import PlainRequest, PlainSession
+
+
+class Oracle:
+    """Clients that an active server may ask, as often as its budget allows.
+
+    Args:
+        federation: the clients, behind their protocol: a fitted model's `federation_`, or one of a test.
+        budget: most questions.
+
+    Raises:
+        ArgumentError: the budget is not positive.
+    """
+
+    def __init__(self, federation: Federation, budget: int) -> None:
+        if budget < 1:
+            raise ArgumentError(f"budget must be at least 1 question, got budget={budget}.")
+        self._federation = federation
+        self._budget = budget
+        self.asked = 0
+
+    @property
+    def left(self) -> int:
+        """How many questions are left."""
+        return self._budget - self.asked
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients, by position."""
+        return self._federation.configuration.clients
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self._federation.configuration.n_features
+
+    def ask(self, question: Question, decoy: Question | None = None, target: int = 0) -> SumView:
+        """Ask everyone a question; with a decoy ask the target the question and all others the decoy.
+
+        Args:
+            question: what is asked.
+            decoy: a question of the same layout and ranges.
+            target: position of the client that is told the question.
+
+        Returns:
+            What the server saw.
+
+        Raises:
+            PolicyError: the budget is spent, or this protocol lets no server ask or read; nothing was asked.
+            ProtocolError: clients refused, or the sum could not be opened.
+        """
+        if self.left < 1:
+            raise PolicyError(f"the budget of {self._budget} questions is spent.")
+        federation = self._federation
+        began = federation.transcript.records[0]
+        if isinstance(began, Began) and began.opens_to != "server":
+            raise PolicyError("the clients pose the questions and open the totals; the server does neither.")
+        self.asked += 1
+        if decoy is None:
+            return _seen(self.asked, question, federation.ask(Ask(question, purpose="probe")))
+        # The attacker is the coordinator: the session, and the keys in it, are its own.
+        honest = federation._session
+        federation._session = _TwoFaced(honest, decoy, target)
+        try:
+            return _seen(self.asked, question, federation.ask(Ask(question, purpose="probe")))
+        finally:
+            federation._session = honest
+
+
+def _seen(index: int, question: Question, total: Total) -> SumView:
+    return SumView(
+        index=index,
+        purpose="probe",
+        question=question,
+        cohort=total.contributors,
+        contributors=total.contributors,
+        total=total.statistics,
+        answers=total.contributions or {},
+        upload_bytes={},
+    )
+
+
+class _TwoFaced:
+    """A session that sends a decoy in place of its question to all clients but one."""
+
+    def __init__(self, honest: Session, decoy: Question, target: int) -> None:
+        self._honest, self._decoy, self._target = honest, decoy.to_bytes(), target
+
+    def open(self) -> Steps[None]:
+        """Set up as the honest session does."""
+        return self._honest.open()
+
+    def close(self) -> Steps[None]:
+        """End as the honest session does."""
+        return self._honest.close()
+
+    def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
+        """Run the honest sum, with other requests in the stage that carries the question."""
+        steps = self._honest.sum(question, index, cohort, upcoming)
+        try:
+            exchange = next(steps)
+            while True:
+                replies: Replies = yield self._told(exchange)
+                exchange = steps.send(replies)
+        except StopIteration as finished:
+            total: Total = finished.value
+            return total
+
+    def _told(self, exchange: Exchange) -> Exchange:
+        if exchange.stage != "collect":
+            return exchange
+        requests = {
+            client: request if client == self._target else self._swapped(client, request)
+            for client, request in exchange.requests.items()
+        }
+        return Exchange(exchange.stage, exchange.number, requests)
+
+    def _swapped(self, client: int, request: bytes) -> bytes:
+        if isinstance(self._honest, PlainSession):
+            plain = decode(request, PlainRequest, sender="the attacker", stage="collect")
+            return encode(msgspec.structs.replace(plain, question=self._decoy))
+        if isinstance(self._honest, MaskedSession):
+            channel = self._honest._channels[client]
+            envelope = decode(request, Envelope, sender="the attacker", stage="collect")
+            told = channel.open_down(envelope, CollectRequest)
+            return channel.down(
+                envelope.number, "collect", msgspec.structs.replace(told, question=self._decoy)
+            )
+        raise PolicyError(f"{type(self._honest).__name__} gives its coordinator no question to swap.")

@@ -1,0 +1,265 @@
+"""A server that chooses its centroids, and takes clients apart row by row.
+
+With counts and sums, each slab of several rows is cut at its own mean, which always separates them; with k
+centroids k/2 slabs are cut a question, until each row stands alone. With counts alone, borders close in on
+each row by bisection, along every axis and along directions that tell which coordinates belong together.
+docs/attacks/probing.md has equations and figures.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.algorithms.lloyd import LloydSums
+from privfed.attacks.interface import ActiveAttack, Asking, Prior
+from privfed.attacks.matching import joined
+from privfed.attacks.results import Points
+from privfed.attacks.staircase import CLOSEST, Slabs, Staircase, pairs
+from privfed.core.conversation import Setting, Total
+from privfed.core.domain import Box, FloatArray, Ranges
+from privfed.errors import ArgumentError, PolicyError, ProtocolError
+from privfed.metrics.ranges import Located, locate
+
+PATIENCE = 8
+"""Questions in a row that may separate no rows before the attack gives up."""
+
+MIX = 0.6180339887498949
+"""Share of another axis in the directions that tell which coordinates belong together."""
+
+APART = 1e-3
+"""Smallest distance of borders in one bisecting question, relative to the width, for float64's sake."""
+
+
+class Probing(ActiveAttack[Points]):
+    """Takes one client, or all behind a secure sum, apart with chosen centroids.
+
+    Args:
+        n_clusters: centroids of a question.
+        client: position of the client that is attacked; None attacks all together.
+        inconsistent: tell the target the question and all others a decoy that parks their rows in one
+            cluster: against a secure sum, whose total is then the target's.
+        counts_only: read counts only, as where sums or centroids are hidden.
+        least: fewest rows of a cluster that clients answer (their minimum count).
+        precision: of `counts_only`: width of the last slabs, relative to the ranges.
+    """
+
+    paper: ClassVar[str] = "own; inconsistent questions after Pasquini et al., arXiv:2111.07380"
+    adversary: ClassVar[str] = "active server, with one broadcast or with inconsistent broadcasts"
+    view: ClassVar[str] = "answers to its own questions: a client's, or totals"
+    prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
+    defence: ClassVar[str] = (
+        "differential privacy; a cap on answers below 2n/k; refusing centroids on a line; masks bound to "
+        "the question stop inconsistent broadcasts only"
+    )
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        client: int | None = None,
+        *,
+        inconsistent: bool = False,
+        counts_only: bool = False,
+        least: int = 1,
+        precision: float = 1e-6,
+    ) -> None:
+        if n_clusters < 2 or least < 1:
+            raise ArgumentError(
+                f"probing needs n_clusters >= 2 and least >= 1, got {n_clusters} and {least}."
+            )
+        if inconsistent and client is None:
+            raise ArgumentError("inconsistent questions need a target: pass client=, its position.")
+        self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent
+        self.counts_only, self.least, self.precision = counts_only, least, precision
+
+    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points:
+        points = np.empty((0, oracle.n_features))
+        try:
+            probe = _Probe(self, oracle, prior)
+            points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
+        except (PolicyError, ProtocolError):
+            # Refused before anything was learned.
+            pass
+        return Points(
+            attack=type(self).__name__,
+            queries=oracle.asked,
+            points=points,
+            client=self.client,
+            without_access=prior.guesses(max(len(points), 1), rng),
+        )
+
+
+class _Probe:
+    """One run of the attack: who is asked, and what is known of the target as a whole."""
+
+    def __init__(self, attack: Probing, oracle: Asking, prior: Prior) -> None:
+        self._attack, self._oracle = attack, oracle
+        self._most = (attack.n_clusters + 1) // 2
+        self._ranges = self._located(prior)
+        self._center = (self._ranges.low + self._ranges.high) / 2
+        self._others = np.zeros(1 + oracle.n_features)
+        # All centroids but the first out of reach, or all but the second: who is told which, is parked there.
+        far = np.tile(2 * self._ranges.low - self._ranges.high - 1.0, (attack.n_clusters, 1))
+        self._parked, second = far.copy(), far
+        self._parked[0], second[1] = self._center, self._center
+        counts, sums = self._answer(second)
+        self._others = np.concatenate([counts[:1], sums[0]])
+        self._n_rows, self._sum = float(counts[1]), sums[1]
+
+    def _located(self, prior: Prior) -> Ranges:
+        """Ask for the ranges as an honest run begins."""
+        domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
+        steps = locate(Setting(self._oracle.clients, self._oracle.n_features, domain), ())
+        seen = self._oracle.ask(next(steps).question)
+        if seen.total is None:
+            raise PolicyError("the server reads no totals.")
+        try:
+            steps.send(Total(seen.total, seen.contributors))
+        except StopIteration as finished:
+            located: Located = finished.value
+            return located.ranges
+        raise PolicyError("the ranges were not found with one question.")
+
+    def _answer(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the target's counts and sums in the cells of centroids."""
+        question = LloydSums(ranges=self._ranges, centers=centers)
+        if self._attack.inconsistent:
+            parked = LloydSums(ranges=self._ranges, centers=self._parked)
+            seen = self._oracle.ask(question, decoy=parked, target=self._attack.client or 0)
+        else:
+            seen = self._oracle.ask(question)
+        told = (
+            seen.total if self._attack.client is None else seen.answers.get(self._attack.client, seen.total)
+        )
+        if told is None:
+            raise PolicyError("the server reads no totals.")
+        counts, sums = told["count"].copy(), told["sum"].copy()
+        counts[0] -= self._others[0]
+        sums[0] -= self._others[1:]
+        return counts, sums
+
+    def _staircase(self, direction: FloatArray, n_columns: int) -> Staircase:
+        reach = float(np.abs(direction) @ self._ranges.width) / 2
+        return Staircase(-reach, reach, self._n_rows, (self._sum - self._n_rows * self._center)[:n_columns])
+
+    def _learn(self, stairs: Staircase, direction: FloatArray, targets: FloatArray, n_columns: int) -> None:
+        places = pairs(targets, stairs.width, self._attack.n_clusters)
+        counts, sums = self._answer(self._center + places[:, None] * direction)
+        moved = (sums - counts[:, None] * self._center)[:, :n_columns]
+        stairs.learn(places, counts, moved, self._attack.least)
+
+    def by_sums(self, rng: np.random.Generator) -> FloatArray:
+        """Cut slabs of several rows at their means until each row stands alone."""
+        direction = rng.standard_normal(self._oracle.n_features)
+        direction /= np.linalg.norm(direction)
+        stairs = self._staircase(direction, len(direction))
+        n_held = idle = 0
+        while idle < PATIENCE:
+            targets = chosen_means(
+                stairs, direction, (self._attack.n_clusters + 1) // 2, self._attack.least, rng
+            )
+            if not targets.size:
+                break
+            try:
+                self._learn(stairs, direction, targets, len(direction))
+            except (PolicyError, ProtocolError):
+                break
+            held = int((stairs.slabs().counts > 0).sum())
+            idle = 0 if held > n_held else idle + 1
+            n_held = held
+        slabs = stairs.slabs()
+        single = (slabs.counts == 1) | _together(slabs, direction, stairs.width)
+        repeats = slabs.counts[single].astype(np.intp)
+        points: FloatArray = np.repeat(
+            self._center + slabs.sums[single] / np.maximum(repeats, 1)[:, None], repeats, axis=0
+        )
+        return points
+
+    def by_counts(self) -> FloatArray:
+        """Close in on each row along every axis, and along axis 0 plus a bit of each other one."""
+        d = self._oracle.n_features
+        axes = [self._bisected(np.eye(d)[j]) for j in range(d)]
+        mixed = [self._bisected(np.eye(d)[0] + MIX * np.eye(d)[j]) for j in range(1, d)]
+        if any(values is None for values in (*axes, *mixed)):
+            return np.empty((0, d))
+        found = [values for values in axes if values is not None]
+        mixtures = [values for values in mixed if values is not None]
+        widths = self._attack.precision * float(self._ranges.width.max()) * (1 + MIX) * 2
+        return self._center + joined(found, mixtures, MIX, widths)
+
+    def _bisected(self, direction: FloatArray) -> FloatArray | None:
+        """Return each row's product with a direction, (n_rows,), ascending; None where the budget ended."""
+        length = float(np.linalg.norm(direction))
+        direction = direction / length
+        stairs = self._staircase(direction, 0)
+        width = self._attack.precision * stairs.width
+        while (targets := wide_middles(stairs, self._most, width)).size:
+            try:
+                self._learn(stairs, direction, targets, 0)
+            except (PolicyError, ProtocolError):
+                return None
+        slabs = stairs.slabs()
+        held = slabs.counts > 0
+        middles = length * (slabs.borders[:-1] + slabs.borders[1:]) / 2
+        return np.repeat(middles[held], slabs.counts[held].astype(np.intp))
+
+
+def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[np.bool_]:
+    """Say which slabs hold rows that no border can tell apart: their mean lies on one of their borders."""
+    means = slabs.sums @ direction / np.maximum(slabs.counts, 1)
+    near = np.minimum(np.abs(means - slabs.borders[:-1]), np.abs(means - slabs.borders[1:]))
+    return np.asarray((slabs.counts >= 2) & (near < CLOSEST * width))
+
+
+def chosen_means(
+    stairs: Staircase, direction: FloatArray, most: int, least: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return the places at which slabs are cut next, ascending: means, and while there are few, more.
+
+    Args:
+        stairs: what is known; its sums have all features.
+        direction: of the staircase, (n_features,).
+        most: how many places.
+        least: fewest rows of a cluster that are answered; see `_seen_cuts`.
+        rng: draws which slabs come first.
+    """
+    slabs = stairs.slabs()
+    full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, stairs.width))
+    means = slabs.sums[full] @ direction / slabs.counts[full]
+    if least > 1:
+        fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
+        return _seen_cuts(stairs, np.concatenate([rng.permutation(means), fill]), most, least)
+    # The fullest first, and while there are few, the middles of their halves too.
+    order = np.argsort(-slabs.counts[full], kind="stable")
+    halves = np.column_stack([means + slabs.borders[full], means + slabs.borders[full + 1]])[order] / 2
+    return np.sort(np.concatenate([means[order], halves.ravel()])[:most])
+
+
+def _seen_cuts(stairs: Staircase, places: FloatArray, most: int, least: int) -> FloatArray:
+    """Choose cuts such that few slabs of the question are likely to hold so few rows that they are hidden.
+
+    One hidden slab does no harm: it follows from the rest.
+    """
+    kept = places[:1]
+    for place in places[1:]:
+        tried = np.sort(np.append(kept, place))
+        borders = np.sort(np.concatenate([tried, (tried[:-1] + tried[1:]) / 2]))
+        below = np.concatenate([[0.0], stairs.expected_below(borders), [stairs.n_rows]])
+        if (np.diff(below) < least).sum() <= 1 and len(tried) <= most:
+            kept = tried
+    return kept
+
+
+def wide_middles(stairs: Staircase, most: int, width: float) -> FloatArray:
+    """Return the middles of the widest slabs that hold rows, ascending, far enough apart to be resolved."""
+    slabs = stairs.slabs()
+    widths = np.diff(slabs.borders)
+    wide = np.flatnonzero((slabs.counts > 0) & (widths > width))
+    kept: list[float] = []
+    for slab in wide[np.argsort(-widths[wide], kind="stable")]:
+        middle = float(slabs.borders[slab] + slabs.borders[slab + 1]) / 2
+        if len(kept) < most and all(abs(middle - one) > APART * stairs.width for one in kept):
+            kept.append(middle)
+    return np.sort(kept)

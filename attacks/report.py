@@ -1,0 +1,109 @@
+"""The report of an attack: one headline, what it is compared with, a table and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How far an attack came. Fractions lie in [0, 1]; NaN where a figure has no meaning.
+
+    Args:
+        attack: name of the attack.
+        goal: what `recovered` is a fraction of, in words.
+        recovered: the headline.
+        precision: right claims among all claims.
+        claims: number of claims.
+        linked: whether claims name the client that they are about (then a claim that names another
+            client's row is wrong).
+        baseline: the headline of the same attacker without access; NaN without a prior.
+        bound: the best that any attack on this view could do, where one is known.
+        queries: questions asked by an active attack, sums seen by a passive one.
+        seconds: run time of the attack.
+        details: further figures by name.
+        scenes: arrays to draw, by name: "rows" and "claims" (n, 2), or curves (n, 2).
+    """
+
+    attack: str
+    goal: str
+    recovered: float
+    precision: float = math.nan
+    claims: int = 0
+    linked: bool = False
+    baseline: float = math.nan
+    bound: float = math.nan
+    queries: int = 0
+    seconds: float = math.nan
+    details: Mapping[str, float] = field(default_factory=dict)
+    scenes: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the scenes as plain values for JSON; None stands for NaN and infinity."""
+        names = ("attack", "goal", "recovered", "precision", "claims", "linked", "baseline", "bound")
+        flat = {name: _plain(getattr(self, name)) for name in (*names, "queries", "seconds")}
+        return {**flat, "details": {name: _plain(value) for name, value in self.details.items()}}
+
+    def __str__(self) -> str:
+        """Return the report as a table of two columns."""
+        plain = self.to_dict()
+        rows = [*plain.items(), *plain.pop("details").items()]
+        shown = [(name, _shown(value)) for name, value in rows if name != "details" and value is not None]
+        width = max(len(name) for name, _ in shown)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in shown)
+
+    def picture(self, path: str | Path) -> None:
+        """Draw the headline beside baseline and bound, and the scenes, into a PNG, PDF or SVG file."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1, 2))
+        bars = {
+            "no access": self.baseline,
+            "recovered": self.recovered,
+            "precision": self.precision,
+            "bound": self.bound,
+        }
+        known = {name: value for name, value in bars.items() if math.isfinite(value)}
+        left.bar(list(known), list(known.values()), color="tab:blue")
+        left.set(ylim=(min(0.0, *known.values()), 1.0), title=f"{self.attack}: {self.goal}")
+        for name, points in self.scenes.items():
+            if name in ("rows", "claims"):
+                marker, size = ("o", 28) if name == "rows" else ("x", 20)
+                right.scatter(*points.T, s=size, marker=marker, label=name, alpha=0.7)
+            else:
+                right.plot(*points.T, label=name)
+        if self.scenes:
+            right.legend()
+        else:
+            right.set_axis_off()
+        figure.savefig(path)
+
+
+def projected(*tables: FloatArray) -> list[FloatArray]:
+    """Project tables onto the first two principal directions of the first: (n, 2) each, for drawing."""
+    origin = tables[0].mean(axis=0)
+    if tables[0].shape[1] == 1:
+        return [np.column_stack([one, np.zeros(len(one))]) for one in tables]
+    directions = np.linalg.svd(tables[0] - origin, full_matrices=False)[2][:2]
+    if len(directions) < 2:
+        directions = np.eye(tables[0].shape[1])[:2]
+    return [(one - origin) @ directions.T for one in tables]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

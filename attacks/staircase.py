@@ -1,0 +1,113 @@
+"""How rows are spread along one direction, learned from questions about slabs.
+
+Centroids on a line cut space into slabs: the border between two neighbours is halfway. A pair of centroids
+at t - e and t + e puts a border at t; between two pairs another border falls halfway, for free. The counts
+and sums of the slabs, added up from the left, give what lies below each border: a staircase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+
+CLOSEST = 1e-7
+"""Smallest distance of a pair, relative to the width: closer ones drown in float64 rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slabs:
+    """What lies between neighbouring borders.
+
+    Args:
+        borders: float64 of shape (n_slabs + 1,), ascending; the outermost enclose all rows.
+        counts: rows in each slab, (n_slabs,).
+        sums: their sums, (n_slabs, n_columns).
+    """
+
+    borders: FloatArray
+    counts: FloatArray
+    sums: FloatArray
+
+
+class Staircase:
+    """Counts and sums below each border that was asked about, along one direction.
+
+    Args:
+        low: smallest value that a row can have along the direction.
+        high: largest value.
+        n_rows: rows of the target.
+        total: their sum, (n_columns,).
+    """
+
+    def __init__(self, low: float, high: float, n_rows: float, total: FloatArray) -> None:
+        self.n_rows = n_rows
+        margin = 1e-6 * (high - low)
+        self._borders = np.array([low - margin, high + margin])
+        self._below = np.vstack([np.zeros(1 + len(total)), np.concatenate([[n_rows], total])])
+
+    @property
+    def width(self) -> float:
+        """Distance of the outermost borders."""
+        return float(self._borders[-1] - self._borders[0])
+
+    def slabs(self) -> Slabs:
+        """Return what lies between neighbouring borders."""
+        between = np.diff(self._below, axis=0)
+        return Slabs(self._borders, np.rint(between[:, 0]), between[:, 1:])
+
+    def expected_below(self, values: FloatArray) -> FloatArray:
+        """Return how many rows lie below each value, if rows were spread evenly within each slab."""
+        expected: FloatArray = np.interp(values, self._borders, self._below[:, 0])
+        return expected
+
+    def learn(self, places: FloatArray, counts: FloatArray, sums: FloatArray, least: int) -> None:
+        """Take in the answer to one question.
+
+        Args:
+            places: positions of the centroids along the direction, ascending, (n,); of those that repeat
+                the last one the first owns the rows.
+            counts: rows nearest to each, (n,); those of fewer than `least` rows came as zero.
+            sums: their sums, (n, n_columns).
+            least: fewest rows of a cluster that clients answer.
+        """
+        apart = np.append(True, np.diff(places) > 0)
+        places, counts, sums = places[apart], counts[apart], sums[apart]
+        borders = (places[:-1] + places[1:]) / 2
+        whole = self._below[-1]
+        cells = np.column_stack([counts, sums])
+        missing = np.flatnonzero(cells[:, 0] < least) if least > 1 else np.empty(0, dtype=np.intp)
+        missing = missing if abs(cells[:, 0].sum() - whole[0]) > 0.5 else np.empty(0, dtype=np.intp)
+        below = np.cumsum(cells, axis=0)[:-1]
+        above = whole - np.cumsum(cells[::-1], axis=0)[::-1][1:]
+        known = np.ones(len(borders), dtype=np.bool_)
+        if missing.size:
+            # Sums from the left are right up to the first hidden slab, sums from the right down to the last.
+            left = np.arange(len(borders)) < missing[0]
+            known = left | (np.arange(len(borders)) >= missing[-1])
+            below = np.where(left[:, None], below, above)
+        fresh = known & ~np.isin(borders, self._borders)
+        self._borders = np.concatenate([self._borders, borders[fresh]])
+        order = np.argsort(self._borders, kind="stable")
+        self._borders = self._borders[order]
+        self._below = np.concatenate([self._below, below[fresh]])[order]
+
+
+def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
+    """Return positions of `n_centers` centroids, ascending, whose borders include the targets.
+
+    Args:
+        targets: wanted borders, ascending, from one up to (n_centers + 1) // 2.
+        width: of the staircase.
+        n_centers: how many positions; those left over repeat the last one and so own nothing.
+    """
+    gaps = np.diff(targets)
+    nearest = np.minimum(np.concatenate([[width], gaps]), np.concatenate([gaps, [width]]))
+    apart = nearest / 4
+    # For the last target of an odd number of centroids there is one left, which mirrors the one before.
+    placed = np.column_stack([targets - apart, targets + apart]).ravel()
+    if len(placed) > n_centers:
+        placed = np.append(placed[: n_centers - 1], 2 * targets[-1] - placed[n_centers - 2])
+    return np.concatenate([placed, np.full(n_centers - len(placed), placed[-1])])
