@@ -7,6 +7,7 @@ from importlib.metadata import version
 from privfed import metrics, protocols
 from privfed.core.configuration import ClientPolicy
 from privfed.core.domain import Ball, Box
+from privfed.face.dp import DPKMeans
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.face.fkm import FKM, KFED
 from privfed.face.fuzzy import FederatedFuzzyCMeans
@@ -15,6 +16,7 @@ from privfed.face.opening import Simulation
 from privfed.face.saving import load
 from privfed.face.scaling import FederatedScaler
 from privfed.face.selection import SelectionResult, select_n_clusters
+from privfed.privacy.privacy import Privacy, PrivacySpent
 
 __version__ = version("privfed")
 
@@ -24,11 +26,14 @@ __all__ = [
     "Ball",
     "Box",
     "ClientPolicy",
+    "DPKMeans",
     "DWFKMeans",
     "EWFKMeans",
     "FederatedFuzzyCMeans",
     "FederatedMiniBatchKMeans",
     "FederatedScaler",
+    "Privacy",
+    "PrivacySpent",
     "SelectionResult",
     "Simulation",
     "WFKMeans",

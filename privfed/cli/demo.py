@@ -1,5 +1,7 @@
 """`privfed demo`: hand-written digits at twenty clients, clustered over masked sums and over plain ones.
 
+Then the built-in study "digits": what each sum gives away, and what differential privacy costs.
+
 scikit-learn's digits are split by k-means, so that each client knows other shapes (the non-IID split of
 Holzer, Jacob and Kavane 2023). In some rounds clients are lost. Plain sums go without the clients that the
 masked ones went without: what is left to compare is the secure sum itself.
@@ -7,6 +9,7 @@ masked ones went without: what is left to compare is the secure sum itself.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -25,10 +28,12 @@ from privfed.cli.picture import draw_convergence, save
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import SAW_SHORT, Result, result_of
 from privfed.cli.run_folder import pretty, replaced
+from privfed.cli.tradeoff import carry_out, load_study, tell
 from privfed.core.domain import Box
 from privfed.core.transcript import Transcript
 from privfed.data import partition
 from privfed.engines.faults import Fault
+from privfed.experiments.planning import plan
 from privfed.face.clients import Clients, gather
 from privfed.face.estimators import DWFKMeans
 from privfed.face.opening import Simulation
@@ -63,8 +68,12 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     help="Folder to write to.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
-def demo(out: Path, seed: int) -> None:
-    """Cluster hand-written digits at 20 clients, some of which drop out: plain sums beside masked ones."""
+@click.option("--study/--no-study", default=True, show_default=True, help="Run the study of digits too.")
+def demo(out: Path, seed: int, study: bool) -> None:
+    """Cluster hand-written digits at 20 clients, some of which drop out: plain sums beside masked ones.
+
+    Then run the built-in study "digits", and write its report.
+    """
     began = time.monotonic()
     clients = _digits(seed)
     masked, seen = _run("masked", clients, losses(seed), seed)
@@ -85,6 +94,12 @@ def demo(out: Path, seed: int) -> None:
     click.echo(f"Dropouts over masked: {stages}. The totals of plain go without the same clients.")
     click.echo(f"Largest difference between their centroids: {difference:.1e} (a pixel is 0 to 16).")
     click.echo(f"Written: {out / 'demo.json'}, {out / 'demo.png'}")
+    if study:
+        click.echo("\nWhat does each sum give away? The study 'digits', in about a minute:")
+        located, folder = load_study("digits")
+        checked = plan(located, folder)
+        rows = carry_out(checked, out / "study", os.cpu_count() or 1, retry=False, quiet=False)
+        tell(checked, rows, out / "study")
 
 
 def _digits(seed: int) -> Clients:

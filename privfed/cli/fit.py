@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,22 @@ import click
 import msgspec
 
 from privfed import __version__
-from privfed.cli.fitting import carry_out, clients_of, domain_of, load, show
+from privfed.cli.fitting import carry_out, clients_of, estimator, load, show
+from privfed.cli.options import (
+    algorithm_option,
+    declared_of,
+    declared_options,
+    json_option,
+    quiet_option,
+    source_of,
+    source_options,
+    word_options,
+    words_of,
+)
 from privfed.cli.run_folder import (
     FORMAT,
     Parameters,
     Run,
-    Source,
     create,
     discard,
     has_transcript,
@@ -23,59 +32,13 @@ from privfed.cli.run_folder import (
     read_transcript,
 )
 from privfed.core.transcript import Ended
-from privfed.errors import ArgumentError, PrivFedError
-
-
-def _names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Split names at commas; one that holds a comma stands in double quotes."""
-    if text is None:
-        return ()
-    names = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
-    if not names or not all(names):
-        raise click.BadParameter(f"{text!r} has an empty name; write names with commas between them.")
-    return names
-
-
-def _numbers(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, ...] | None:
-    """Read one number, or one for each feature with commas between them."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no number, nor numbers with commas between them.") from None
-
-
-quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+from privfed.errors import PrivFedError
 
 
 @click.command(short_help="Cluster the clients of a table.")
-@click.argument("data", type=click.Path(path_type=Path))
-@click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to.")
-@click.option("--label", metavar="COLUMN", help="Column of true labels, to score against; never a feature.")
-@click.option(
-    "--columns",
-    metavar="A,B,...",
-    callback=_names,
-    help="Feature columns.  [default: all but group and label]",
-)
-@click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
-@click.option(
-    "--algorithm",
-    type=click.Choice(["dwf", "ewf", "lloyd"]),
-    default="dwf",
-    show_default=True,
-    help="Dynamically or equally weighted federated k-means; lloyd is dwf with one local step.",
-)
+@source_options
+@algorithm_option
 @click.option("-k", "--n-clusters", type=int, default=5, show_default=True, help="Number of clusters.")
-@click.option(
-    "--protocol",
-    type=click.Choice(["masked", "plain"]),
-    default="masked",
-    show_default=True,
-    help="Secure sum: masked shows the server totals only, plain every client's statistics.",
-)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -83,51 +46,25 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
     show_default=True,
     help="Folder of the run.",
 )
-@click.option("--local-iter", type=int, help="Most local steps in a round.  [default: 5; lloyd: 1]")
-@click.option("--learning-rate", type=float, default=1.0, show_default=True, help="In (0, 1].")
-@click.option("--momentum", type=float, default=0.0, show_default=True, help="In [0, 1).")
-@click.option("--tol", type=float, default=1e-6, show_default=True, help="Stop when centroids move by less.")
-@click.option("--max-iter", type=int, default=300, show_default=True, help="Most rounds.")
-@click.option("--min-iter", type=int, default=1, show_default=True, help="Fewest rounds.")
-@click.option("--patience", type=int, help="Stop when the movement did not shrink over as many rounds.")
-@click.option("--n-init", type=int, default=1, show_default=True, help="Restarts, of which the best is kept.")
-@click.option(
-    "--init",
-    type=click.Choice(["coreset", "kfed", "random"]),
-    default="coreset",
-    show_default=True,
-    help="How starting centroids are found.",
-)
-@click.option("--clients-per-round", type=int, help="Clients drawn for each round.  [default: all]")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--low",
-    metavar="X[,Y,...]",
-    callback=_numbers,
-    help="Declared lowest value of the features; goes with --high.",
-)
-@click.option(
-    "--high",
-    metavar="X[,Y,...]",
-    callback=_numbers,
-    help="Declared highest value of the features; goes with --low.",
-)
-@click.option("--max-rows", type=int, help="Declared most rows of a client; goes with --low and --high.")
+@word_options
+@declared_options
 @quiet_option
 @json_option
-def fit(data: Path, out: Path, quiet: bool, as_json: bool, **words: Any) -> None:
+def fit(
+    data: Path, out: Path, algorithm: str, n_clusters: int, quiet: bool, as_json: bool, **given: Any
+) -> None:
     """Cluster the rows of DATA, whose clients are simulated.
 
     DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
     folder of one table a client. The folder of the run takes the centroids, the result as JSON, a picture,
-    and the transcript from which `privfed resume` goes on.
+    and the transcript from which `privfed resume` goes on. Words without a default are the algorithm's own
+    where they are not given.
     """
-    source = Source(
-        path=str(data.absolute()),
-        **{name: words.pop(name) for name in ("group", "label", "separator", "columns")},
+    source = source_of(data, given)
+    parameters = Parameters(
+        algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
     )
-    parameters = _parameters(words)
-    domain_of(parameters)
+    estimator(parameters, out)
     tables = load(source)
     # The columns that were found are kept, so that `resume` and `predict` take the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
@@ -141,16 +78,6 @@ def fit(data: Path, out: Path, quiet: bool, as_json: bool, **words: Any) -> None
             discard(out)
         raise
     show(result, out, as_json)
-
-
-def _parameters(words: dict[str, Any]) -> Parameters:
-    if words["algorithm"] == "lloyd" and words["local_iter"] not in (None, 1):
-        raise ArgumentError(
-            f"lloyd takes one local step, got --local-iter {words['local_iter']}; take --algorithm dwf."
-        )
-    default = 1 if words["algorithm"] == "lloyd" else 5
-    local_iter = default if words["local_iter"] is None else words["local_iter"]
-    return Parameters(**{**words, "local_iter": local_iter})
 
 
 @click.command(short_help="Finish a run that was stopped.")

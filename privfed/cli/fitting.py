@@ -24,54 +24,28 @@ from privfed.cli.run_folder import (
     pretty,
     read_transcript,
 )
-from privfed.core.domain import Box
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, ProtocolError
 from privfed.face.base import FederatedClusterer
 from privfed.face.clients import Clients, gather
-from privfed.face.estimators import DWFKMeans, EWFKMeans
+from privfed.face.selection import estimator_of
 
 
 def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
-    """Return the estimator that the parameters describe."""
-    kind = EWFKMeans if parameters.algorithm == "ewf" else DWFKMeans
-    return kind(
-        parameters.n_clusters,
-        local_iter=parameters.local_iter,
-        learning_rate=parameters.learning_rate,
-        momentum=parameters.momentum,
-        tol=parameters.tol,
-        max_iter=parameters.max_iter,
-        min_iter=parameters.min_iter,
-        patience=parameters.patience,
-        n_init=parameters.n_init,
-        init=parameters.init,
-        clients_per_round=parameters.clients_per_round,
-        protocol=parameters.protocol,
-        domain=domain_of(parameters),
-        run_dir=folder,
-        random_state=parameters.seed,
-    )
-
-
-def domain_of(parameters: Parameters) -> Box | None:
-    """Return the declared domain, or None.
+    """Return the estimator that the parameters describe.
 
     Raises:
-        ArgumentError: only a part of it is declared.
+        ArgumentError: words that it does not know, or of the domain or privacy only a part.
     """
-    low, high = parameters.low, parameters.high
-    if (low is None) != (high is None):
-        raise ArgumentError("--low and --high go together; give both, or none.")
-    if low is None or high is None:
-        if parameters.max_rows is not None:
-            raise ArgumentError("--max-rows goes with --low and --high; give all three, or none.")
-        return None
-    return Box(
-        low[0] if len(low) == 1 else low, high[0] if len(high) == 1 else high, max_rows=parameters.max_rows
-    )
+    if parameters.algorithm == "lloyd" and parameters.words.get("local_iter", 1) != 1:
+        steps = parameters.words["local_iter"]
+        raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
+    surroundings = {**parameters.declared.words(), "run_dir": folder}
+    model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
+    model.set_params(n_clusters=parameters.n_clusters)
+    return model
 
 
 def load(source: Source) -> ClientTables:
@@ -92,16 +66,19 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
         ArgumentError: more clusters than rows, or a single client over a protocol that needs several.
         DataError: rows outside the declared domain.
     """
+    protocol = run.parameters.words["protocol"]
     n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
     if wanted > n_rows:
         raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
-    if len(tables.names) == 1 and run.parameters.protocol != "plain":
+    if len(tables.names) == 1 and protocol != "plain":
         raise ArgumentError(
-            f"{run.source.path} holds one client, whom protocol {run.parameters.protocol!r} cannot protect; "
+            f"{run.source.path} holds one client, whom protocol {protocol!r} cannot protect; "
             "name the column that tells clients apart with --group, or take --protocol plain."
         )
     labels = None if run.source.label is None else tables.labels
-    return gather(tables.arrays, y=labels, names=tables.names, domain=domain_of(run.parameters))
+    # Under differential privacy rows outside the domain are clipped: an error would tell of them.
+    domain = None if run.parameters.declared.epsilon is not None else run.parameters.declared.domain()
+    return gather(tables.arrays, y=labels, names=tables.names, domain=domain)
 
 
 def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
@@ -127,7 +104,7 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
         begun = _begun(folder)
         if begun is not None:
             check_same_rows(tables, begun)
-        seconds = _fit(model, run.parameters, clients, begun is not None, quiet)
+        seconds = _fit(model, run.parameters.algorithm, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
             # Nothing was asked but replayed: what it took at first still stands in the former result.
             seconds = former_seconds(folder) or seconds
@@ -140,7 +117,7 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
             seconds=seconds,
         )
         write_results(folder, result, model)
-        draw_run(folder / "picture.png", model.history_, result, run.parameters.tol)
+        draw_run(folder / "picture.png", model.history_, result, model.get_params()["tol"])
     return result
 
 
@@ -152,12 +129,10 @@ def _begun(folder: Path) -> Transcript | None:
     return None
 
 
-def _fit(
-    model: FederatedClusterer, parameters: Parameters, clients: Clients, resume: bool, quiet: bool
-) -> float:
+def _fit(model: FederatedClusterer, algorithm: str, clients: Clients, resume: bool, quiet: bool) -> float:
     """Fit and return how many seconds it took."""
     began = time.monotonic()
-    with RoundProgress(parameters.algorithm, parameters.max_iter, parameters.n_init, quiet) as progress:
+    with RoundProgress(algorithm, model.max_iter, model.n_init, quiet) as progress:
         model.fit_clients(clients, resume=resume, watch=progress)
     return time.monotonic() - began
 

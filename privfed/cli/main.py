@@ -9,10 +9,14 @@ from typing import Any
 import click
 
 from privfed import __version__
+from privfed.cli.attack import attack
+from privfed.cli.audit import audit
+from privfed.cli.compare import compare
 from privfed.cli.demo import demo
 from privfed.cli.fit import fit, resume
 from privfed.cli.reading import predict, show
 from privfed.cli.select import select_k
+from privfed.cli.tradeoff import tradeoff
 from privfed.errors import PrivFedError
 
 _BAD_INPUT, _STOPPED = 2, 130
@@ -67,5 +71,5 @@ def main(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (fit, resume, predict, show, select_k, demo):
+for command in (fit, resume, predict, show, select_k, demo, tradeoff, compare, attack, audit):
     main.add_command(command)

@@ -59,9 +59,9 @@ def result_table(result: Result, folder: Path) -> Table:
         "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",
         "protocol": result.protocol,
         "the server saw": result.server_saw,
-        "clients, rows": f"{len(result.clients)}, {result.rows}",
+        "clients, rows": f"{len(result.clients)}, {'not asked' if result.rows is None else result.rows}",
         "rounds": f"{result.n_iter} ({end})",
-        "score": f"{result.score:.6g} (inertia {result.inertia:.6g} / rows)",
+        "score": _score(result),
         **_agreement(result),
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
         "dropouts": f"{lost} in {len(result.sums)} sums",
@@ -69,6 +69,12 @@ def result_table(result: Result, folder: Path) -> Table:
         "files": "result.json, centroids.csv, centroids.npz, model.npz, picture.png",
     }
     return facts_table(folder, facts)
+
+
+def _score(result: Result) -> str:
+    if result.score is None:
+        return "not asked: nothing of the privacy budget was spent on it"
+    return f"{result.score:.6g} (inertia {result.inertia:.6g} / rows)"
 
 
 def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:

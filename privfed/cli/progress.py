@@ -46,8 +46,10 @@ class Rounds:
             self.restart, self.round, self.movement, self._centers = self.restart + 1, 0, None, None
         if ask.purpose != "round":
             return
-        centers: FloatArray = ask.question.centers  # type: ignore[attr-defined]
-        if self._centers is not None:
+        # Under differential privacy the question stands within another, that of its noise.
+        question = getattr(ask.question, "inner", ask.question)
+        centers: FloatArray | None = getattr(question, "centers", None)
+        if centers is not None and self._centers is not None and centers.shape == self._centers.shape:
             self.movement = float(np.linalg.norm(centers - self._centers))
         self._centers, self.round = centers, self.round + 1
         self._ends.append(now)

@@ -77,7 +77,10 @@ class SumRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run. `score` is inertia / rows; `movements` has one Frobenius norm a round."""
+    """The result of a run.
+
+    `score` is inertia / rows, None where it was not paid for; `movements` has one Frobenius norm a round.
+    """
 
     privfed: str
     algorithm: str
@@ -87,12 +90,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     server_saw: str
     clients: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: int
+    rows: int | None
     n_clusters: int
     n_iter: int
     converged: bool
-    inertia: float
-    score: float
+    inertia: float | None
+    score: float | None
     agreement: Agreement | None
     movements: list[float]
     centroids: list[list[float]]
@@ -180,6 +183,7 @@ def result_of(
     """Return the result of a fitted model; with labels, ask for their agreement first."""
     found = None if n_labels is None else ask_agreement(model, n_labels)
     transcript: Transcript = model.transcript_
+    inertia, rows = model.inertia_, model.n_rows_
     began = began_of(transcript)
     return Result(
         privfed=__version__,
@@ -190,12 +194,12 @@ def result_of(
         server_saw=server_saw(began.opens_to, began.reveals),
         clients=began.configuration.clients,
         columns=tuple(columns),
-        rows=model.n_rows_,
+        rows=rows,
         n_clusters=len(model.cluster_centers_),
         n_iter=model.n_iter_,
         converged=model.converged_,
-        inertia=model.inertia_,
-        score=model.inertia_ / model.n_rows_,
+        inertia=inertia,
+        score=None if inertia is None or rows is None else inertia / rows,
         agreement=found,
         movements=movements(model.history_),
         centroids=model.cluster_centers_.tolist(),

@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from privfed.cli.declared import Declared
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Transcript
 from privfed.errors import RunFolderError
@@ -22,6 +23,7 @@ RUN, RESULT = "run.json", "result.json"
 FORMAT = 1
 
 Known = TypeVar("Known")
+Word = int | float | str | bool
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,32 +45,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The words of `privfed fit`; those that the estimators know mean the same there.
+    """What `privfed fit` was asked for.
 
     Args:
-        algorithm: "dwf", "ewf" or "lloyd" (DWF with one local step).
-        low: lowest value of each feature, or one for all; None without a declared domain.
-        high: highest value of each feature, or one for all.
-        max_rows: public bound on the rows of one client.
+        algorithm: its name.
+        n_clusters: number of clusters.
+        words: words of the estimator that were given; the others are the estimator's own.
+        declared: the domain and the privacy that were declared.
     """
 
-    algorithm: Literal["dwf", "ewf", "lloyd"]
+    algorithm: str
     n_clusters: int
-    local_iter: int
-    learning_rate: float
-    momentum: float
-    tol: float
-    max_iter: int
-    min_iter: int
-    patience: int | None
-    n_init: int
-    init: str
-    clients_per_round: int | None
-    protocol: str
-    seed: int
-    low: tuple[float, ...] | None
-    high: tuple[float, ...] | None
-    max_rows: int | None
+    words: dict[str, Word]
+    declared: Declared
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

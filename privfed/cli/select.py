@@ -7,56 +7,34 @@ from typing import Any
 
 import click
 
-from privfed.cli.fit import _names, _numbers, json_option, quiet_option
 from privfed.cli.fitting import load
+from privfed.cli.options import (
+    algorithm_option,
+    declared_of,
+    declared_options,
+    json_option,
+    quiet_option,
+    source_of,
+    source_options,
+    word_options,
+    words_of,
+)
 from privfed.cli.output import printed
-from privfed.cli.run_folder import Source, pretty
+from privfed.cli.run_folder import pretty
 from privfed.cli.selecting import FOUND, Asked, carry_out, selection_table
-from privfed.core.domain import Box
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
-from privfed.face.selection import ESTIMATORS, INDICES
-
-_WORDS = {
-    "--init": (click.Choice(["coreset", "kfed", "random"]), "How starting centroids are found."),
-    "--n-init": (int, "Restarts of each fit, of which the best is kept."),
-    "--max-iter": (int, "Most rounds."),
-    "--tol": (float, "Stop when centroids move by less."),
-    "--local-iter": (int, "Most local steps in a round."),
-    "--clients-per-round": (int, "Clients drawn for each round."),
-}
-"""Words of the estimators that are passed on where they are given; without, the estimator's own hold."""
-
-
-def _words(command: Any) -> Any:
-    for name, (kind, text) in reversed(_WORDS.items()):
-        command = click.option(name, type=kind, help=f"{text}  [default: the algorithm's]")(command)
-    return command
+from privfed.face.selection import INDICES
 
 
 @click.command("select-k", short_help="Choose the number of clusters.")
-@click.argument("data", type=click.Path(path_type=Path))
-@click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to.")
-@click.option("--label", metavar="COLUMN", help="Column of labels, which is no feature.")
-@click.option(
-    "--columns",
-    metavar="A,B,...",
-    callback=_names,
-    help="Feature columns.  [default: all but group and label]",
-)
-@click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
+@source_options
 @click.option("--min-k", type=int, help="Fewest clusters.  [default: 2; see --max-k]")
 @click.option(
     "--max-k", type=int, help="Most clusters.  [default: clients are asked how many each finds on its own]"
 )
-@click.option(
-    "--algorithm",
-    type=click.Choice(list(ESTIMATORS)),
-    default="dwf",
-    show_default=True,
-    help="What is fitted; lloyd is dwf with one local step.",
-)
+@algorithm_option
 @click.option(
     "--index",
     type=click.Choice(list(INDICES)),
@@ -70,55 +48,28 @@ def _words(command: Any) -> Any:
     help="Which value of the index is chosen.  [default: the index's best]",
 )
 @click.option(
-    "--protocol",
-    type=click.Choice(["masked", "plain"]),
-    default="masked",
-    show_default=True,
-    help="Secure sum: masked shows the server totals only, plain every client's statistics.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("selection"),
     show_default=True,
     help="Folder to write to.",
 )
-@_words
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--low",
-    metavar="X[,Y,...]",
-    callback=_numbers,
-    help="Declared lowest value of the features; goes with --high.",
-)
-@click.option(
-    "--high",
-    metavar="X[,Y,...]",
-    callback=_numbers,
-    help="Declared highest value of the features; goes with --low.",
-)
-@click.option("--max-rows", type=int, help="Declared most rows of a client; goes with --low and --high.")
+@word_options
+@declared_options
 @quiet_option
 @json_option
-def select_k(
-    data: Path, out: Path, quiet: bool, as_json: bool, seed: int, protocol: str, **given: Any
-) -> None:
+def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) -> None:
     """Cluster the rows of DATA with several numbers of clusters, and choose one by an index.
 
     DATA is a table with a column that names each row's client, or a folder of one table a client. The same
     command goes on where it was stopped.
     """
-    source = Source(
-        path=str(data.absolute()),
-        **{name: given.pop(name) for name in ("group", "label", "separator", "columns")},
-    )
-    named = [name.removeprefix("--").replace("-", "_") for name in _WORDS]
-    words = {name: value for name in named if (value := given.pop(name)) is not None}
-    asked = Asked(source=source, words={**words, "protocol": protocol, "random_state": seed}, **given)
-    domain = _domain(asked)
+    source = source_of(data, given)
+    asked = Asked(source=source, words=words_of(given), declared=declared_of(given), **given)
+    asked.declared.words()
     tables = load(source)
     numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
-    found = carry_out(out, asked, tables, _clients(tables, asked, domain), numbers, domain, quiet)
+    found = carry_out(out, asked, tables, _clients(tables, asked), numbers, quiet)
     if as_json:
         click.echo(pretty(found), nl=False)
         return
@@ -127,23 +78,14 @@ def select_k(
     click.echo(f"Written: {out / FOUND}, {out / 'picture.png'}, {out / 'model.npz'}")
 
 
-def _domain(asked: Asked) -> Box | None:
-    low, high = asked.low, asked.high
-    if (low is None) != (high is None):
-        raise ArgumentError("--low and --high go together; give both, or none.")
-    if low is None or high is None:
-        if asked.max_rows is not None:
-            raise ArgumentError("--max-rows goes with --low and --high; give all three, or none.")
-        return None
-    return Box(low[0] if len(low) == 1 else low, high[0] if len(high) == 1 else high, max_rows=asked.max_rows)
-
-
-def _clients(tables: ClientTables, asked: Asked, domain: Box | None) -> Clients:
+def _clients(tables: ClientTables, asked: Asked) -> Clients:
     if len(tables.names) == 1 and asked.words["protocol"] != "plain":
         raise ArgumentError(
             f"{asked.source.path} holds one client, whom protocol {asked.words['protocol']!r} cannot "
             "protect; name the column that tells clients apart with --group, or take --protocol plain."
         )
+    # Under differential privacy rows outside the domain are clipped: an error would tell of them.
+    domain = None if asked.declared.epsilon is not None else asked.declared.domain()
     return gather(tables.arrays, names=tables.names, domain=domain)
 
 

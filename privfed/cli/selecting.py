@@ -21,12 +21,12 @@ from rich import box
 from rich.table import Table
 
 from privfed import __version__
+from privfed.cli.declared import Declared
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.picture import COLOURS, save
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import began_of, server_saw
-from privfed.cli.run_folder import Source, pretty, replaced
-from privfed.core.domain import Box
+from privfed.cli.run_folder import Source, Word, pretty, replaced
 from privfed.data import ClientTables
 from privfed.errors import ProtocolError, ResumeError, RunFolderError
 from privfed.face.base import FederatedClusterer
@@ -46,10 +46,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rule: Rule | None
     min_k: int | None
     max_k: int | None
-    low: tuple[float, ...] | None
-    high: tuple[float, ...] | None
-    max_rows: int | None
-    words: dict[str, int | float | str]
+    words: dict[str, Word]
+    declared: Declared
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +59,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     server_saw: str
     clients: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: int
+    rows: int | None
     n_clusters: int
     index: str
     rule: str
@@ -77,11 +75,10 @@ def carry_out(
     tables: ClientTables,
     clients: Clients,
     numbers: range | None,
-    domain: Box | None,
     quiet: bool,
 ) -> Selection:
     """Fit every number, or go on with what the folder holds, and write the results."""
-    model = estimator_of(asked.algorithm, {**asked.words, "domain": domain, "run_dir": out})
+    model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
     fresh = _prepare(out, asked)
     try:
         with _held(out), _resumable(out):

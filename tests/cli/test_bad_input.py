@@ -24,7 +24,7 @@ BAD_WORDS = {
     "too many rows": ("--low 0 --high 8 --max-rows 3", "max_rows=3"),
     "local steps of lloyd": ("--algorithm lloyd --local-iter 2", "lloyd takes one local step"),
     "unknown algorithm": ("--algorithm kmeans", "'kmeans' is not one of"),
-    "unknown protocol": ("--protocol ckks", "'ckks' is not one of"),
+    "unknown protocol": ("--protocol paillier", "'paillier' is not one of"),
     "unknown start": ("--init best", "'best' is not one of"),
     "learning rate": ("--learning-rate 1.5", "learning_rate must be"),
     "momentum": ("--momentum 1", "momentum must be"),

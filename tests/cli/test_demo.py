@@ -15,7 +15,7 @@ from privfed.cli.main import main
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> tuple[Path, Result, float]:
     folder, began = tmp_path_factory.mktemp("demo") / "out", time.monotonic()
-    result = CliRunner().invoke(main, ["demo", "--out", str(folder)])
+    result = CliRunner().invoke(main, ["demo", "--no-study", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     return folder, result, time.monotonic() - began
 
@@ -53,7 +53,7 @@ def test_it_prints_one_table(demo) -> None:
 
 def test_it_can_be_run_again(demo, invoke) -> None:
     shown = json.loads((demo[0] / "demo.json").read_text())
-    invoke("demo", "--out", demo[0])
+    invoke("demo", "--no-study", "--out", demo[0])
     again = json.loads((demo[0] / "demo.json").read_text())
     assert again["runs"]["masked"]["centroids"] == shown["runs"]["masked"]["centroids"]
 
@@ -61,3 +61,11 @@ def test_it_can_be_run_again(demo, invoke) -> None:
 def test_the_losses_follow_from_the_seed() -> None:
     assert losses(1) == losses(1) != losses(2)
     assert {fault.stage for fault in losses(0)} == {"collect", "unmask"}
+
+
+@pytest.mark.slow
+def test_it_ends_with_the_report_of_a_study(tmp_path: Path, invoke) -> None:
+    text = invoke("demo", "--out", tmp_path).stdout
+    assert "leakage <= 0.1 and cost ratio <= 1.3" in text
+    assert (tmp_path / "study" / "report.html").exists()
+    assert not json.loads((tmp_path / "study" / "results.json").read_text())["configurations"][0]["errors"]

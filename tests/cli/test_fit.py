@@ -3,10 +3,12 @@
 import csv
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score, v_measure_score
 
@@ -191,3 +193,35 @@ def test_one_column_and_one_cluster_can_be_drawn(invoke, tmp_path) -> None:
         words = ["--group", "client", "-k", k, "--protocol", "plain", "--out", tmp_path / f"run{k}"]
         invoke("fit", table, *words)
         assert (tmp_path / f"run{k}" / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        pytest.param("minibatch", "--epochs 2 --batch-size 10 --max-iter 20", id="minibatch"),
+        pytest.param("fkm", "--min-cluster-size 1 --max-iter 3", id="fkm"),
+        pytest.param("kfed", "--min-cluster-size 1 --n-local-clusters 2", id="kfed"),
+        pytest.param("fuzzy", "--fuzzifier 1.5 --averaging weighted --max-iter 10", id="fuzzy"),
+    ],
+)
+def test_every_algorithm_can_be_named_with_its_words(
+    invoke: Callable[..., Result], iris: Path, tmp_path: Path, algorithm: str, words: str
+) -> None:
+    out = tmp_path / "run"
+    options = (
+        "-k",
+        "3",
+        "--algorithm",
+        algorithm,
+        *words.split(),
+        "--group",
+        "hospital",
+        "--label",
+        "species",
+    )
+    found = json.loads(invoke("fit", iris, *options, "--out", out, "--quiet", "--json").stdout)
+    assert found["algorithm"] == algorithm
+    assert np.shape(found["centroids"]) == (3, 4)
+    assert found["agreement"]["accuracy"] > 0.8
+    again = json.loads(invoke("resume", out, "--quiet", "--json").stdout)
+    assert again["centroids"] == found["centroids"]

@@ -170,7 +170,7 @@ def test_a_run_of_a_newer_privfed_is_an_error(run, failing) -> None:
 def test_a_run_of_other_parameters_is_an_error(run, failing) -> None:
     stop(run, 3)
     settings = json.loads((run / "run.json").read_text())
-    settings["parameters"]["tol"] = 0.5
+    settings["parameters"]["words"]["tol"] = 0.5
     (run / "run.json").write_text(json.dumps(settings))
     assert "another run" in failing("resume", run)
 

@@ -1,0 +1,86 @@
+"""`privfed audit`: whether a claim of differential privacy holds up against what came out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from privfed.attacks.audits import Audit, Claim, RunAudit, audit_one_run, audit_run, audit_samples
+from privfed.cli.attacking import true_rows
+from privfed.cli.options import json_option
+from privfed.cli.run_folder import read_transcript, replaced
+from privfed.errors import ArgumentError, DataError
+
+
+@click.command(short_help="Test a privacy claim against what came out.")
+@click.argument("subject", metavar="RUN|FILE", type=click.Path(path_type=Path))
+@click.option("--epsilon", type=float, help="Claimed epsilon, for a file.")
+@click.option("--delta", type=float, help="Claimed delta, for a file.")
+@click.option(
+    "--noise",
+    type=click.Choice(["gaussian", "any"]),
+    default="gaussian",
+    show_default=True,
+    help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
+)
+@click.option("--confidence", type=float, help="Of all bounds together.  [default: 0.95; a run: 0.999]")
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path),
+    help="The clients' rows, for a run.  [default: the data of the run]",
+)
+@click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file to write.")
+@json_option
+def audit(
+    subject: Path, truth: Path | None, group: str | None, out: Path | None, as_json: bool, **given: Any
+) -> None:
+    """Audit the noise of the run in folder RUN, or releases in FILE.
+
+    Of a run the noise in each total is compared with what was declared. FILE is an .npz with the releases of
+    a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or (trials, n_values),
+    or with the canaries of one run, "scores" and "included". Exit code 1 says that the claim is violated.
+    """
+    if subject.is_dir():
+        transcript = read_transcript(subject)
+        rows, _ = true_rows(subject, transcript, truth, group)
+        found: Audit | RunAudit = audit_run(transcript, rows, **_given(confidence=given["confidence"]))
+    else:
+        found = _audit_file(subject, **given)
+    if out is not None:
+        with replaced(out) as path:
+            path.write_text(json.dumps(found.to_dict(), indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
+    if found.verdict == "violated":
+        raise click.exceptions.Exit(1)
+
+
+def _given(**words: Any) -> dict[str, Any]:
+    return {name: value for name, value in words.items() if value is not None}
+
+
+def _audit_file(
+    path: Path, *, epsilon: float | None, delta: float | None, noise: Any, confidence: float | None
+) -> Audit:
+    if epsilon is None or delta is None:
+        raise ArgumentError("releases in a file are audited against a claim: give --epsilon and --delta.")
+    claim = Claim(epsilon=epsilon, delta=delta, noise=noise)
+    arrays = _arrays(path)
+    words = _given(confidence=confidence)
+    if {"inside", "outside"} <= set(arrays):
+        return audit_samples(arrays["inside"], arrays["outside"], claim=claim, **words)
+    if {"scores", "included"} <= set(arrays):
+        return audit_one_run(arrays["scores"], arrays["included"], claim=claim, **words)
+    raise DataError(f'{path} needs arrays "inside" and "outside", or "scores" and "included".')
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, AttributeError):
+        raise DataError(f"{path} is no .npz file of numbers.") from None

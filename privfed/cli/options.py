@@ -1,0 +1,164 @@
+"""The options that commands share: where rows come from, what is fitted, over what, in what domain."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privfed import protocols
+from privfed.cli.declared import Declared
+from privfed.cli.run_folder import Source, Word
+from privfed.face.selection import ESTIMATORS
+
+Command = Callable[..., Any]
+
+
+def names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """Split names at commas; one that holds a comma stands in double quotes."""
+    if text is None:
+        return ()
+    found = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+    if not found or not all(found):
+        raise click.BadParameter(f"{text!r} has an empty name; write names with commas between them.")
+    return found
+
+
+def numbers(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, ...] | None:
+    """Read one number, or one for each feature with commas between them."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no number, nor numbers with commas between them.") from None
+
+
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def _stacked(*options: Command) -> Command:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+source_options = _stacked(
+    click.argument("data", type=click.Path(path_type=Path)),
+    click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
+    click.option(
+        "--label", metavar="COLUMN", help="Column of true labels, to score against; never a feature."
+    ),
+    click.option(
+        "--columns",
+        metavar="A,B,...",
+        callback=names,
+        help="Feature columns.  [default: all but group and label]",
+    ),
+    click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]"),
+)
+
+
+def source_of(data: Path, given: dict[str, Any]) -> Source:
+    """Take the source's options out of those that were given."""
+    taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns")}
+    return Source(path=str(data.absolute()), **taken)
+
+
+algorithm_option = click.option(
+    "--algorithm",
+    type=click.Choice(list(ESTIMATORS)),
+    default="dwf",
+    show_default=True,
+    help="dwf, ewf: dynamically or equally weighted federated k-means; lloyd: dwf with one local step; "
+    "minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: federated fuzzy c-means.",
+)
+
+_WORDS: dict[str, tuple[Any, str]] = {
+    "--init": (
+        click.Choice(["coreset", "kfed", "random", "k-means++"]),
+        "How starting centroids are found (fkm: k-means++).",
+    ),
+    "--n-init": (int, "Restarts, of which the best is kept."),
+    "--local-iter": (int, "Most local steps in a round."),
+    "--learning-rate": (float, "In (0, 1]."),
+    "--momentum": (float, "In [0, 1)."),
+    "--tol": (float, "Stop when centroids move by less."),
+    "--max-iter": (int, "Most rounds."),
+    "--min-iter": (int, "Fewest rounds."),
+    "--patience": (int, "Stop when the movement did not shrink over as many rounds."),
+    "--clients-per-round": (int, "Clients drawn for each round."),
+    "--epochs": (int, "Local epochs in a round (minibatch)."),
+    "--batch-size": (int, "Rows of a local step (minibatch)."),
+    "--min-cluster-size": (int, "Clients leave out local clusters of fewer rows (fkm, kfed)."),
+    "--n-local-clusters": (int, "Clusters that each client looks for (kfed)."),
+    "--merge": (click.Choice(["summed", "gathered", "slotted"]), "How local centroids meet (fkm, kfed)."),
+    "--fuzzifier": (float, "The exponent m of memberships (fuzzy)."),
+    "--averaging": (click.Choice(["kmeans", "weighted"]), "How local centers are averaged (fuzzy)."),
+}
+"""Words of the estimators that are passed on where they are given; without, the estimator's own hold."""
+
+word_options = _stacked(
+    *(click.option(name, type=kind, help=text) for name, (kind, text) in _WORDS.items()),
+    click.option(
+        "--protocol",
+        type=click.Choice(list(protocols.NAMES)),
+        default="masked",
+        show_default=True,
+        help="Secure sum: masked shows the server totals only; group-masked and ckks show it none, "
+        "the clients open them; plain shows it every client's statistics.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
+    ),
+)
+
+
+def words_of(given: dict[str, Any]) -> dict[str, Word]:
+    """Take the estimator's words out of the options that were given, with protocol and seed."""
+    words: dict[str, Word] = {"protocol": given.pop("protocol"), "random_state": given.pop("seed")}
+    for option in _WORDS:
+        name = option.removeprefix("--").replace("-", "_")
+        value = given.pop(name)
+        if value is not None:
+            words["m" if name == "fuzzifier" else name] = value
+    return words
+
+
+declared_options = _stacked(
+    click.option(
+        "--low",
+        metavar="X[,Y,...]",
+        callback=numbers,
+        help="Declared lowest value of the features; with --high.",
+    ),
+    click.option(
+        "--high",
+        metavar="X[,Y,...]",
+        callback=numbers,
+        help="Declared highest value of the features; with --low.",
+    ),
+    click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
+    click.option(
+        "--epsilon", type=float, help="Differential privacy; with the next three, --low and --high."
+    ),
+    click.option("--delta", type=float, help="Far below one over the number of units."),
+    click.option("--unit", type=click.Choice(["record", "client"]), help="What is protected."),
+    click.option(
+        "--neighbours",
+        type=click.Choice(["add-remove", "replace-one"]),
+        help="Of which inputs it makes outputs alike.",
+    ),
+)
+
+
+def declared_of(given: dict[str, Any]) -> Declared:
+    """Take the declared domain and privacy out of the options that were given."""
+    return Declared(**{name: given.pop(name) for name in Declared.__struct_fields__})

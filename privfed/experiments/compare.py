@@ -1,0 +1,103 @@
+"""What changed between two studies, from the results.json of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from privfed.errors import RunFolderError
+
+FILE = "results.json"
+SAME = 1e-9
+"""Measures that differ relatively by less are the same: what is left is rounding of another machine."""
+
+Configurations = dict[tuple[str, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A measure that differs.
+
+    Args:
+        configuration: its labels in one line.
+        measure: name.
+        before: mean in the first study. after: in the second.
+        spreads: difference in units of the two standard deviations together; infinite without any.
+    """
+
+    configuration: str
+    measure: str
+    before: float
+    after: float
+    spreads: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two studies side by side.
+
+    Args:
+        only_first: labels of configurations that only the first has.
+        only_second: likewise.
+        same: how many configurations agree in every measure but seconds.
+        changes: all measures that differ, largest difference first; seconds only beyond two spreads.
+    """
+
+    only_first: list[str]
+    only_second: list[str]
+    same: int
+    changes: list[Change]
+
+
+def read_results(folder: Path) -> Configurations:
+    """Read the configurations of a study's folder, by their labels.
+
+    Raises:
+        RunFolderError: the folder holds no finished study, or its results are damaged.
+    """
+    try:
+        document = msgspec.json.decode((folder / FILE).read_bytes())
+        return {tuple(one["labels"].values()): one["stats"] for one in document["configurations"]}
+    except OSError:
+        raise RunFolderError(
+            f"{folder} holds no {FILE}; name a folder that 'privfed tradeoff' wrote."
+        ) from None
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        raise RunFolderError(f"{folder / FILE} is damaged; write it anew with 'privfed tradeoff'.") from None
+
+
+def compare(first: Configurations, second: Configurations) -> Comparison:
+    """Compare two studies, configuration by configuration."""
+    changes: list[Change] = []
+    same = 0
+    for labels in first.keys() & second.keys():
+        found = _changes(" / ".join(labels), first[labels], second[labels])
+        same += not any(not one.measure.endswith("_seconds") for one in found)
+        changes += found
+    return Comparison(
+        sorted(" / ".join(labels) for labels in first.keys() - second.keys()),
+        sorted(" / ".join(labels) for labels in second.keys() - first.keys()),
+        same,
+        sorted(changes, key=lambda one: (-one.spreads, one.configuration, one.measure)),
+    )
+
+
+def _changes(configuration: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
+    found = []
+    for measure in first.keys() | second.keys():
+        before, after = first.get(measure), second.get(measure)
+        a, b = (math.nan if one is None else float(one["mean"]) for one in (before, after))
+        if math.isclose(a, b, rel_tol=SAME, abs_tol=1e-12):
+            continue
+        sds = [one["sd"] for one in (before, after) if one is not None and one["sd"] is not None]
+        spread = math.hypot(*sds)
+        spreads = abs(a - b) / spread if spread > 0 and math.isfinite(a - b) else math.inf
+        # Seconds are never the same twice.
+        if not measure.endswith("_seconds") or spreads > 2:
+            found.append(Change(configuration, measure, a, b, spreads))
+    return found

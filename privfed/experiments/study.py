@@ -1,0 +1,263 @@
+"""What a study is: the axes of its grid, read from a TOML file or built in Python, and checked.
+
+A study is the product of its axes: data, partitions, algorithms, sums, guarantees of differential privacy,
+defences, and seeds. Attacks are run on every cell that they fit. What the words mean stands in
+docs/studies.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from privfed.errors import ArgumentError
+
+Word = bool | int | float | str | list[Any]
+Words = dict[str, Word]
+METRICS = ("score_ratio", "ari", "v_measure", "accuracy", "fuzzy_davies_bouldin")
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a study's tables."""
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ArgumentError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+class Data(_Table, frozen=True, kw_only=True):
+    """A data set.
+
+    Args:
+        source: a set of scikit-learn ("iris", "wine", "breast_cancer", "digits"), a generated one ("blobs",
+            "g2", "big", "mixture"), or the path of a table or folder.
+        name: what the report calls it; by default the source.
+        group: of a file: the column that names each row's client.
+        label: of a file: the column of true labels.
+        standardise: bring each feature to mean 0 and variance 1 (the pooled rows' own, outside the door).
+        center: public number that is subtracted from every value.
+        unit: public number, above 0, that every value is divided by after that.
+        low: declared lowest value of every feature, after scaling; rows below it are clipped.
+        high: declared highest value.
+        public: share of the rows, in [0, 0.9], that no client holds: what attackers know beforehand.
+        rows: of "mixture": rows.
+        features: of "mixture": columns.
+        components: of "mixture": Gaussians of standard deviation 1, their means uniform in [-10, 10].
+        seed: of "mixture".
+    """
+
+    source: str
+    name: str = ""
+    group: str | None = None
+    label: str | None = None
+    standardise: bool = False
+    center: float = 0.0
+    unit: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    public: float = 0.0
+    rows: int = 1000
+    features: int = 2
+    components: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.unit < math.inf:
+            raise ArgumentError(f"unit must be a positive number, got unit={self.unit}.")
+        if (self.low is None) != (self.high is None):
+            raise ArgumentError("low and high go together; give both, or none.")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ArgumentError(f"low must be below high, got low={self.low}, high={self.high}.")
+        if not 0.0 <= self.public <= 0.9:
+            raise ArgumentError(f"public must lie in [0, 0.9], got public={self.public}.")
+        for name in ("rows", "features", "components"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+
+
+class Partition(_Table, frozen=True, kw_only=True):
+    """A way to split the rows into clients.
+
+    Args:
+        clients: number of clients; not with kind "given".
+        kind: one of `privfed.data.partition`, or "given": by the file's group column.
+        name: what the report calls it.
+        alpha: of "dirichlet". beta: of "distance".
+    """
+
+    clients: int = 0
+    kind: str = "iid"
+    name: str = ""
+    alpha: float | None = None
+    beta: float | None = None
+
+
+class Algorithm(_Table, frozen=True, kw_only=True):
+    """An estimator of privfed, with its words.
+
+    Args:
+        estimator: name of the class, such as "DWFKMeans".
+        name: what the report calls it.
+        data: names of the data sets that it is run on; empty for all.
+        words: the constructor's; in the file they stand beside `estimator`.
+        grid: word -> values: one algorithm for each combination.
+    """
+
+    estimator: str
+    name: str = ""
+    data: list[str] = msgspec.field(default_factory=list)
+    words: Words = msgspec.field(default_factory=dict)
+    grid: dict[str, list[Word]] = msgspec.field(default_factory=dict)
+
+
+class Sum(_Table, frozen=True, kw_only=True):
+    """A secure sum: its name in privfed, and words of its configuration."""
+
+    protocol: str
+    name: str = ""
+    words: Words = msgspec.field(default_factory=dict)
+
+
+class Guarantee(_Table, frozen=True, kw_only=True):
+    """A guarantee of differential privacy, or several that differ in epsilon; `inf` stands for none.
+
+    Args:
+        epsilon: one or several, each above 0.
+        delta: in (0, 1); needed for a finite epsilon.
+        unit: "record" or "client".
+        neighbours: "add-remove" or "replace-one" of that unit.
+        noise: "distributed" or "local".
+        rehearsal: draw noise from the cell's seed, so that cells repeat; it protects nobody.
+        algorithms: names of the algorithms that it is combined with; empty for all.
+    """
+
+    epsilon: float | list[float] = math.inf
+    delta: float | None = None
+    unit: str = "record"
+    neighbours: str = "add-remove"
+    noise: str = "distributed"
+    rehearsal: bool = True
+    algorithms: list[str] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for epsilon in self.epsilons:
+            if not epsilon > 0.0:
+                raise ArgumentError(f"epsilon must be above 0 (inf for no privacy), got epsilon={epsilon}.")
+            if math.isfinite(epsilon) and (self.delta is None or not 0.0 < self.delta < 1.0):
+                raise ArgumentError(f"delta must lie in (0, 1) for epsilon={epsilon:g}, got {self.delta}.")
+        if not self.epsilons:
+            raise ArgumentError("epsilon needs at least one value.")
+        _check_choice("unit", self.unit, ("record", "client"))
+        _check_choice("neighbours", self.neighbours, ("add-remove", "replace-one"))
+        _check_choice("noise", self.noise, ("distributed", "local"))
+
+    @property
+    def epsilons(self) -> list[float]:
+        """All values of epsilon."""
+        return self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]
+
+
+class Defence(_Table, frozen=True, kw_only=True):
+    """A defence that is no secure sum and no noise: words of the estimator that take the algorithm's place.
+
+    Args:
+        name: what the report calls it.
+        words: the estimator's; in the file they stand beside `name`.
+        algorithms: names of the algorithms that it is combined with; empty for all.
+    """
+
+    name: str
+    words: Words = msgspec.field(default_factory=dict)
+    algorithms: list[str] = msgspec.field(default_factory=list)
+
+
+class Attack(_Table, frozen=True, kw_only=True):
+    """An attack of privfed.attacks on every cell that it fits.
+
+    Args:
+        kind: name of the class, such as "Differencing".
+        name: what the report calls it.
+        party: whose view it has: "server", "observer" or "clients".
+        colluding: positions of clients that help the attacker.
+        rounds: numbers of rounds after which a passive attack is run, besides on the whole run.
+        budget: questions that an active attack may ask.
+        sums: names of the sums that it is run on; empty for all.
+        algorithms: names of the algorithms; empty for all.
+        words: the constructor's; in the file they stand beside `kind`.
+    """
+
+    kind: str
+    name: str = ""
+    party: str = "server"
+    colluding: list[int] = msgspec.field(default_factory=list)
+    rounds: list[int] = msgspec.field(default_factory=list)
+    budget: int = 60
+    sums: list[str] = msgspec.field(default_factory=list)
+    algorithms: list[str] = msgspec.field(default_factory=list)
+    words: Words = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_choice("party", self.party, ("server", "observer", "clients"))
+        if any(number < 1 for number in self.rounds):
+            raise ArgumentError(f"rounds must be at least 1, got rounds={self.rounds}.")
+        if self.budget < 1:
+            raise ArgumentError(f"budget must be at least 1, got budget={self.budget}.")
+
+
+class Want(_Table, frozen=True, kw_only=True):
+    """What the reader wants: bounds for which the report names the cheapest configuration measured.
+
+    Args:
+        leakage: most leakage, in [0, 1].
+        score_ratio: most cost relative to central k-means, at least 1.
+    """
+
+    leakage: float
+    score_ratio: float
+
+
+class Study(_Table, frozen=True, kw_only=True):
+    """A study. `where` and `lines` say where it was read from, for messages.
+
+    Args:
+        name: its title.
+        about: what it asks, in a sentence or two.
+        seeds: how many (0, 1, ...), or which.
+        metrics: measures of utility that the report shows, the first one foremost.
+        audit: draws with which each guarantee's releases are audited on their run; 0 for no audit.
+    """
+
+    name: str
+    about: str = ""
+    seeds: int | list[int] = 5
+    metrics: list[str] = msgspec.field(default_factory=lambda: list(METRICS))
+    audit: int = 0
+    data: list[Data]
+    partition: list[Partition]
+    algorithm: list[Algorithm]
+    sum: list[Sum]
+    privacy: list[Guarantee] = msgspec.field(default_factory=lambda: [Guarantee()])
+    defence: list[Defence] = msgspec.field(default_factory=lambda: [Defence(name="none")])
+    attack: list[Attack] = msgspec.field(default_factory=list)
+    want: Want | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("data", "partition", "algorithm", "sum", "privacy", "defence"):
+            if not getattr(self, name):
+                raise ArgumentError(f"{name} needs at least one table.")
+        numbers = self.seed_numbers
+        if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+            raise ArgumentError(f"seeds must be a number above 0 or different numbers, got {self.seeds}.")
+        unknown = [name for name in self.metrics if name not in METRICS]
+        if unknown or not self.metrics:
+            raise ArgumentError(f"metrics must be some of {', '.join(METRICS)}, got {self.metrics}.")
+        if self.audit and self.audit < 1000:
+            raise ArgumentError(f"audit must be 0 or at least 1000 draws, got audit={self.audit}.")
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """The seeds."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds

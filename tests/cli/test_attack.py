@@ -1,0 +1,136 @@
+"""`privfed attack` and `privfed audit`, as users run them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from privfed import Box, DPKMeans, Privacy
+from tests.attacks.populations import mixture
+
+
+@pytest.fixture
+def run(invoke, words, tmp_path):
+    """Return a function that fits iris over a protocol and returns the run's folder."""
+
+    def fitted(protocol):
+        folder = tmp_path / protocol
+        invoke(*words, "--algorithm", "lloyd", "--protocol", protocol, "--max-iter", 30, "--out", folder)
+        return folder
+
+    return fitted
+
+
+@pytest.fixture
+def public(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "public.csv"
+    header = "sepal length,sepal width,petal length,petal width"
+    rows = rng.normal([5.8, 3.0, 3.8, 1.2], [0.8, 0.4, 1.7, 0.7], (120, 4))
+    np.savetxt(path, rows, delimiter=",", header=header, comments="")
+    return path
+
+
+def test_all_attacks_write_json_and_pictures(invoke, run, public):
+    folder = run("plain")
+    shown = invoke("attack", folder, "--public", public, "--quiet")
+    found = json.loads((folder / "attacks" / "attacks.json").read_text())
+    assert found["party"] == "server"
+    assert {"differencing", "linkage", "membership", "holders", "tomography"} <= set(found["attacks"])
+    assert found["attacks"]["linkage"]["recovered"] > 0.9
+    for name, report in found["attacks"].items():
+        assert (folder / "attacks" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert {"paper", "adversary", "defence", "baseline", "bound"} <= set(report)
+        assert name[:8] in shown.stdout
+    # What the view does not show is said, not hidden.
+    assert "equally weighted" in found["left_out"]["equal-weight-counts"]
+
+
+def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
+    folder = run("masked")
+    words = ("--attack", "linkage,holders", "--out", tmp_path / "out", "--json", "--quiet")
+    found = json.loads(invoke("attack", folder, *words).stdout)
+    assert found["attacks"]["linkage"]["claims"] == 0
+    helped = json.loads(invoke("attack", folder, "--colluding", "h1,h2,h3,h4,h5", *words).stdout)
+    assert helped["colluding"] == ["h1", "h2", "h3", "h4", "h5"]
+    # Of six clients five collude: what is left is the sixth's own counts.
+    assert helped["attacks"]["holders"]["recovered"] == 1.0
+
+
+def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
+    folder = run("plain")
+    moved = iris.rename(tmp_path / "moved.csv")
+    shown = invoke("attack", folder, "--attack", "linkage", "--truth", moved, "--quiet", "--json")
+    assert json.loads(shown.stdout)["attacks"]["linkage"]["precision"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--attack", "nonsense"), "no attack 'nonsense'; there are all, differencing"),
+        (("--colluding", "h9"), "client 'h9' is not in this run; it has h1, h2"),
+        (("--colluding", "h1,h2,h3,h4,h5,h6"), "nobody is left to attack"),
+        (("--client", "h1", "--colluding", "h1"), "client 'h1' colludes"),
+        (("--group", "species", "--truth", "DATA"), "group and label must be two columns"),
+        (("--public", "nowhere.csv"), "nowhere.csv"),
+    ],
+)
+def test_bad_words_are_one_line(failing, run, iris, options, message):
+    options = [iris if option == "DATA" else option for option in options]
+    assert message in failing("attack", run("plain"), "--quiet", *options)
+
+
+def test_a_folder_without_a_run_is_one_line(failing, tmp_path):
+    assert "holds no transcript.jsonl" in failing("attack", tmp_path)
+    assert "holds no transcript.jsonl" in failing("audit", tmp_path)
+
+
+def test_audit_of_releases(invoke, tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "releases.npz"
+    claim = ("--epsilon", 1, "--delta", 1e-5)
+    np.savez(path, inside=rng.normal(0.268, 1.0, 20_000), outside=rng.normal(size=20_000))
+    assert "verdict: not refuted" in invoke("audit", path, *claim).stdout
+    np.savez(path, inside=rng.normal(0.5, 1.0, 20_000), outside=rng.normal(size=20_000))
+    out = tmp_path / "audit.json"
+    assert "verdict: violated" in invoke("audit", path, *claim, "--out", out, exit_code=1).stdout
+    assert json.loads(out.read_text())["epsilon_gdp"] > 1.0
+
+
+def test_audit_of_canaries(invoke, tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "canaries.npz"
+    included = rng.random(1000) < 0.5
+    np.savez(path, scores=included + rng.normal(size=1000), included=included)
+    assert "1000 trials" in invoke("audit", path, "--epsilon", 8, "--delta", 1e-5).stdout
+
+
+def test_audit_of_a_run(invoke, tmp_path):
+    clients = mixture(0, n_clients=5, n_rows=40).clients
+    privacy = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-25, 25, max_rows=99)
+    )
+    data = tmp_path / "clients"
+    data.mkdir()
+    for name, rows in zip("abcde", clients, strict=True):
+        np.savetxt(data / f"{name}.csv", rows, delimiter=",", header="x,y", comments="", fmt="%.17g")
+    groups = np.repeat(list("abcde"), 40)
+    DPKMeans(3, privacy=privacy, run_dir=tmp_path / "run").fit(np.concatenate(clients), groups=groups)
+    shown = invoke("audit", tmp_path / "run", "--truth", data, "--json").stdout
+    assert json.loads(shown)["verdict"] == "not refuted"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words", "message"),
+    [
+        ({"inside": [0.0] * 200}, ("--epsilon", 1, "--delta", 0.1), 'needs arrays "inside" and "outside"'),
+        ({"inside": [0.0]}, (), "give --epsilon and --delta"),
+        ({"inside": [0.0]}, ("--epsilon", -1, "--delta", 0.1), "got epsilon=-1.0"),
+    ],
+)
+def test_bad_releases_are_one_line(failing, tmp_path, arrays, words, message):
+    path = tmp_path / "releases.npz"
+    np.savez(path, **arrays)
+    assert message in failing("audit", path, *words)
+
+
+def test_a_file_that_is_no_npz_is_one_line(failing, iris):
+    assert "is no .npz file of numbers" in failing("audit", iris, "--epsilon", 1, "--delta", 0.1)
