@@ -31,12 +31,14 @@ class Observation:
         cells: the partition.
         counts: float64 of shape (n_cells,).
         sums: float64 of shape (n_cells, n_features).
+        local: whether the cells are those of the client's own centroids after local steps.
     """
 
     sequence: int
     cells: Cells
     counts: FloatArray
     sums: FloatArray
+    local: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +104,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     """Collect counts and sums in public cells, whatever asked for them.
 
     Rounds with one local step and the cells of a coreset start are such sums. A round with more local
-    steps is one where these moved no row to another cluster, which the target's number and sum of rows
-    show: then weight times local centroid is the sum over the cell.
+    steps is one where these moved no row, or came to rest (`_after_local_steps`, `_at_rest`).
 
     Raises:
         ArgumentError: the client is not in the view.
@@ -125,10 +126,12 @@ def evidence_of(view: View, client: int | None) -> Evidence:
         if found is not None:
             place, counts, sums = found
             # A start's cells are no clusters of the rounds: a sequence of their own.
-            own = -1 - one.index if isinstance(question, CellSums) else sequence
-            observations.append(Observation(own, _shown(place, counts, n_rows), counts, sums))
+            local = place.centers is not getattr(question, "centers", None)
+            own = -1 - one.index if local or place.centers is None else sequence
+            cells = _shown(place, counts, n_rows)
+            observations.append(Observation(own, cells, counts, sums, local))
     low, high = _box(view)
-    return Evidence(client, tuple(observations), tuple(scored), n_rows, row_sum, low, high)
+    return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
 
 
 def _whole(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
@@ -147,11 +150,59 @@ def _observed(
         everything = np.ones(question.n_cells, dtype=np.bool_)
         return Cells(question.cells, everything), statistics["count"], statistics["sum"]
     if isinstance(question, WeightedCentroids) and question.weights == "dynamic" and row_sum is not None:
-        weight, weighted = statistics["weight"], statistics["weighted"]
-        size = np.abs(weighted).sum() + np.abs(row_sum).sum()
-        if weight.sum() == n_rows and np.abs(weighted.sum(axis=0) - row_sum).max() <= 1e-9 * size:
-            return Cells.around(question.centers), weight, weighted
+        return _after_local_steps(question.centers, statistics, n_rows, row_sum)
     return None
+
+
+def _after_local_steps(
+    received: FloatArray, statistics: Statistics, n_rows: float, row_sum: FloatArray
+) -> tuple[Cells, FloatArray, FloatArray] | None:
+    """Read a round of several local steps: the last step's counts are whole numbers that fit its means.
+
+    The weights are the first step's counts. If they fit, no row moved: the cells are those of the received
+    centroids. Else the counts may follow from sum_j n_j c_j = S and sum_j n_j = n; the cells are those of the
+    local centroids c_j if the local steps had come to rest (`_at_rest` looks for that).
+    """
+    weight, weighted = statistics["weight"], statistics["weighted"]
+    held = weight > 0
+    means = np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], received)
+    left = np.vstack([means[held].T, np.ones(int(held.sum()))])
+    right = np.append(row_sum, n_rows)
+    error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows)
+    if np.abs(left @ weight[held] - right).max() <= error:
+        return Cells.around(received), weight, weighted
+    solved, _, rank, _ = np.linalg.lstsq(left, right, rcond=1e-9)
+    whole = np.rint(solved)
+    if rank < len(solved) or (whole < 1).any() or np.abs(left @ whole - right).max() > error:
+        return None
+    counts = np.zeros(len(means))
+    counts[held] = whole
+    return Cells.around(means), counts, counts[:, None] * means
+
+
+def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
+    """Leave out rounds whose local steps may have ended on the way.
+
+    Where they end at the same local centroids twice, from other received ones, they ended at rest: no
+    further step moves a row, and the rows' cells are those of these centroids. Of such rounds one is kept.
+    """
+    kept: list[Observation] = []
+    met: list[tuple[FloatArray, bool]] = []
+    for one in observations:
+        if not one.local:
+            kept.append(one)
+            continue
+        same = [i for i, (sums, _) in enumerate(met) if _alike(sums, one.sums)]
+        if not same:
+            met.append((one.sums, False))
+        elif not met[same[0]][1]:
+            met[same[0]] = (one.sums, True)
+            kept.append(one)
+    return tuple(kept)
+
+
+def _alike(a: FloatArray, b: FloatArray) -> bool:
+    return a.shape == b.shape and bool(np.abs(a - b).max() <= 1e-9 * np.abs(a).max())
 
 
 def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:

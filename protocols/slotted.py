@@ -1,8 +1,8 @@
 """Sums that show contributions, but not whose they are: slots over another secure sum.
 
 A question with slots (`privfed.core.slots`) is answered by each client in a slot drawn from PRG(G, sum),
-where G is a secret of the clients that the server does not know. Over sums that clients open G is there;
-over masked sums the clients set a group up beside the keys of the masks.
+where G is a secret of the clients that the server does not know: they set a group up beside the keys of
+the masks. Where clients open the totals there are no slots: each of them would know all.
 """
 
 from __future__ import annotations
@@ -33,26 +33,32 @@ from privfed.protocols.masking.rules import Agreement
 
 
 class Slotted:
-    """A secure sum some of whose totals show every contribution, unlinked.
+    """A masked sum some of whose totals show every contribution, unlinked.
 
-    Reveals to whoever opens the totals of the inner sum, in sums with slots: every contribution, and
-    how many clients made none; in all others what the inner sum reveals. Contributions are unlinked as
-    long as no client colludes with who opens: one that does links all of them. Sizes and contents can
-    link too, from one sum to the next: so there are `sums` of them in a fit, one unless told otherwise.
-    Any client can overwrite another's slot. Masked sums that are lost and asked again count.
+    Reveals to the server, in sums with slots: every contribution, and how many clients made none; in
+    all others what the inner sum reveals. Contributions are unlinked as long as no client colludes with
+    the server: one that does links all of them. Sizes and contents can link too, from one sum to the
+    next: so there are `sums` of them in a fit, one unless told otherwise. Any client can overwrite
+    another's slot.
 
     Args:
-        inner: `Masked`, or a sum that clients open.
+        inner: `Masked`, or another sum that the server opens and that hides contributions.
         sums: how many sums of a fit may show contributions.
-        contributors: fewest clients in such a sum.
+        contributors: fewest clients in a sum of the fit: with fewer left none opens.
     """
 
+    opens_to: Literal["server"] = "server"
     reveals: Literal["unlinked contributions"] = "unlinked contributions"
 
     def __init__(self, inner: SecureSum, *, sums: int = 1, contributors: int = 5) -> None:
         if inner.reveals != "sums":
             raise ArgumentError(
-                f"slots hide whose a contribution is, which {inner.name!r} shows; take Masked or GroupMasked."
+                f"slots hide whose a contribution is, which {inner.name!r} shows; take Masked."
+            )
+        if inner.opens_to == "clients":
+            raise ArgumentError(
+                f"slots are drawn from a secret of all clients: over {inner.name!r}, whose totals they open, "
+                'each could tell whose every contribution is. Take Masked, or merge="summed".'
             )
         if sums < 1 or contributors < 2:
             raise ArgumentError(
@@ -64,11 +70,6 @@ class Slotted:
     def name(self) -> str:
         """The inner sum's, and that it has slots."""
         return f"slotted {self.inner.name}"
-
-    @property
-    def opens_to(self) -> Literal["server", "clients"]:
-        """Who opens the inner sum."""
-        return self.inner.opens_to
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the inner sum's numbers, and how many sums may have slots.
@@ -82,15 +83,18 @@ class Slotted:
                 f"{smallest_cohort}; ask more clients a round, or lower contributors."
             )
         terms = self.inner.terms(clients, smallest_cohort, max_sums)
-        return msgspec.structs.replace(terms, slotted=self.sums, slot_contributors=self.contributors)
+        return msgspec.structs.replace(
+            terms,
+            slotted=self.sums,
+            slot_contributors=self.contributors,
+            threshold=max(terms.threshold, self.contributors),
+        )
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all were given."""
         session, sides = self.inner.parties(configuration, policies)
-        if self.opens_to == "clients":
-            return session, sides
         server, scheme = Identity.generate(), MaskScheme()
         identities = {i: Identity.generate() for i in sorted(policies)}
         registry = Registry(tuple(identity.public for identity in identities.values()), server.public)
@@ -187,8 +191,7 @@ class _Placing:
         self.state = state
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        fewest = self._configuration.terms.min_clients
-        slots = check_slots(question, self._configuration, self.state.slotted, fewest)
+        slots = check_slots(question, self._configuration, self.state.slotted)
         if slots is None:
             return self._answerer(question, index)
         group = self.state.group

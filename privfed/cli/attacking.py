@@ -11,10 +11,6 @@ import numpy as np
 
 from privfed import attacks
 from privfed.attacks import PassiveAttack, Prior, Report, Truth, evaluate
-from privfed.attacks.differencing import Differencing
-from privfed.attacks.disaggregation import Disaggregation
-from privfed.attacks.hidden_counts import EqualWeightCounts
-from privfed.attacks.tomography import Tomography
 from privfed.cli.fitting import load
 from privfed.cli.run_folder import RUN, Source, read_run
 from privfed.core.domain import FloatArray
@@ -92,14 +88,18 @@ def _membership(target: Target) -> Prepared:
 
 
 CATALOGUE: dict[str, Callable[[Target], Prepared]] = {
-    "differencing": _on_client(Differencing),
-    "disaggregation": _whole(Disaggregation),
-    "equal-weight-counts": lambda target: (EqualWeightCounts(target.client), target.prior, target.truth),
+    "differencing": _on_client(attacks.Differencing),
+    "disaggregation": _whole(attacks.Disaggregation),
+    "equal-weight-counts": lambda target: (
+        attacks.EqualWeightCounts(target.client),
+        target.prior,
+        target.truth,
+    ),
     "fuzzy-inversion": _on_client(lambda client: attacks.FuzzyInversion(client)),
     "holders": _whole(attacks.ClusterHolders),
     "linkage": _whole(attacks.Linkage),
     "membership": _membership,
-    "tomography": _on_client(Tomography),
+    "tomography": _on_client(attacks.Tomography),
 }
 """Attacks on a recorded run, by their names on the command line."""
 

@@ -117,7 +117,7 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
             seconds=seconds,
         )
         write_results(folder, result, model)
-        draw_run(folder / "picture.png", model.history_, result, model.get_params()["tol"])
+        draw_run(folder / "picture.png", model.history_, result, model.tol)
     return result
 
 

@@ -94,6 +94,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         threshold: fewest clients that must be left to open a sum; 0 for the smallest safe number.
         repeats: how often in a fit a sum may be asked again without clients that were lost in it, where
             masks are not recovered: two totals that differ by a client show it to who reads both.
+        slotted: how many sums of a fit may show every contribution, unlinked.
+        slot_contributors: fewest clients in such a sum.
         dropouts: share of a large cohort that may be lost in one sum; it sizes sparse graphs.
     """
 

@@ -103,27 +103,25 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
         return ""
     numbers = {row.id: i for i, row in enumerate(rows, start=1)}
     told = pictures.short(rows)
-    head = ("data", "leakage at most", "cost ratio at most", "cheapest measured", "leakage", "cost ratio")
-    lines = []
+    items = []
     for data, one in advice:
-        bounds = f"<td>{escape(data)}</td><td>{one.leakage:g}</td><td>{one.score_ratio:g}</td>"
-        if one.row is None:
-            lines.append(f'<tr>{bounds}<td colspan="5">nothing measured keeps within both</td></tr>')
-            continue
-        name = f"#{numbers[one.row.id]} {escape(told(one.row))}"
-        figures = "".join(
-            f'<td class="number">{_stat(one.row, measure)}</td>'
-            for measure in ("leakage", "score_ratio", "bytes")
+        asked = (
+            f"<b>{escape(data)}: leakage at most {one.leakage:g}, cost ratio at most {one.score_ratio:g}.</b>"
         )
-        caveats = "; ".join(map(escape, one.caveats))
-        lines.append(f"<tr>{bounds}<td>{name}</td>{figures}<td>{caveats}</td></tr>")
-    names = "".join(f"<th>{name}</th>" for name in (*head, "bytes of a client", "but"))
+        if one.row is None:
+            items.append(f"<li>{asked} Nothing that was measured keeps within both.</li>")
+            continue
+        items.append(
+            f"<li>{asked} #{numbers[one.row.id]} {escape(told(one.row))}: leakage "
+            f"{_stat(one.row, 'leakage')}, cost ratio {_stat(one.row, 'score_ratio')}, "
+            f'{_stat(one.row, "bytes")} bytes a client. <span class="soft">But '
+            f"{escape('; '.join(one.caveats))}.</span></li>"
+        )
     return (
         "<p>For what may leak and what a clustering may cost: the configuration with the fewest bytes that "
         "kept within both, on average over the seeds. It was measured here, on this data, with these "
         "attacks; other data and other attacks are another study.</p>"
-        f'<div class="scroll"><table><thead><tr>{names}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f'<ul class="advice">{"".join(items)}</ul>'
     )
 
 

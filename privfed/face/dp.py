@@ -65,6 +65,7 @@ class DPKMeans(FederatedClusterer):
     cohorts: ClassVar[None] = None
     max_iter: ClassVar[int] = MOST_ROUNDS
     n_init: ClassVar[int] = 1
+    tol: ClassVar[float] = 0.0
 
     def __init__(
         self,

@@ -19,10 +19,9 @@ from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.group.bindings import lost_clients, needed, next_head, tag_of
 from privfed.protocols.group.circle import Circle, circle_of
 from privfed.protocols.group.messages import Contribution, OpenRequest, Sealed
-from privfed.protocols.group.placing import check_slots, placed, slot_key
 from privfed.protocols.group.scheme import Opened, Replica, Scheme
 from privfed.protocols.group.setup import GroupSetup
-from privfed.protocols.group.state import Group, State
+from privfed.protocols.group.state import Group, State, closed
 from privfed.protocols.masking.channel import Channel
 from privfed.protocols.masking.keys import CryptographyError, Identity, digest, equal
 from privfed.protocols.masking.messages import AdvertiseRequest, Envelope, RosterRequest
@@ -68,12 +67,12 @@ class GroupClient:
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only.
 
-        A refusal changes no state, but for a total that does not hold: it ends the fit and erases its keys.
+        A refusal changes no state but for totals: those that came with the request and hold are opened
+        and stay so, and one that does not hold ends the fit and erases its keys.
         """
         if equal(digest("request", request), state.reply_to):
             return state, state.reply
         expected = AdvertiseRequest | RosterRequest | Envelope
-        channel, envelope = None, None
         try:
             message = decode(request, expected, sender="the coordinator", stage="request")
             if isinstance(message, AdvertiseRequest):
@@ -82,52 +81,60 @@ class GroupClient:
             if isinstance(message, RosterRequest):
                 state, reply = self._setup.join(state, message)
             else:
-                group = state.group
-                if group is None:
+                if state.group is None:
                     raise _misplaced("before the set-up")
-                channel, envelope = Channel(group.channel, group.session, self._me), message
-                state, contribution = self._in_fit(state, group, channel, envelope, answerer)
-                reply = channel.up(envelope.number, "collect", contribution)
+                channel = Channel(state.group.channel, state.group.session, self._me)
+                state, answered = self._in_fit(state, state.group, channel, message, answerer)
+                reply = channel.up(message.number, message.stage, answered)
+                if isinstance(answered, Refusal):
+                    return state, reply
         except (PrivFedError, CryptographyError) as error:
-            code = "total" if isinstance(error, IntegrityError) else refusal_code(error)
-            if code == "total":
-                state = msgspec.structs.replace(state, group=None)
-            if channel is None or envelope is None:
-                return state, encode(Refusal(code))
-            return state, channel.up(envelope.number, envelope.stage, Refusal(code))
+            return state, encode(Refusal(refusal_code(error)))
         return msgspec.structs.replace(state, reply_to=digest("request", request), reply=reply), reply
 
     def _in_fit(
-        self, state: State, group: Group, channel: Channel, envelope: Envelope, answerer: Answerer
+        self, state: State, before: Group, channel: Channel, envelope: Envelope, answerer: Answerer
+    ) -> tuple[State, Contribution | Refusal]:
+        try:
+            message = channel.open_down(envelope, OpenRequest)
+            if envelope.stage != "collect" or envelope.number <= before.last:
+                raise _misplaced("not a sum to come")
+            group = self._admit(before, envelope.number, message)
+            for sealed in message.totals:
+                # Where this client's reply was lost, the coordinator tells it again what it has opened.
+                if sealed.index > group.opened:
+                    group = self._open(group, sealed)
+                    # The replica has heard it: no other total of this sum may be chained after a refusal.
+                    kept = msgspec.structs.replace(group, last=before.last, lost=before.lost)
+                    state = msgspec.structs.replace(state, group=kept)
+            group = self._asked_again(group, before.lost if before.last else state.lost)
+            return self._answered(state, group, envelope.number, message, answerer)
+        except IntegrityError:
+            return closed(state), Refusal("total")
+        except (PrivFedError, CryptographyError) as error:
+            return state, Refusal(refusal_code(error))
+
+    def _answered(
+        self, state: State, group: Group, number: int, message: OpenRequest, answerer: Answerer
     ) -> tuple[State, Contribution]:
-        message = channel.open_down(envelope, OpenRequest)
-        if envelope.stage != "collect" or envelope.number <= group.last:
-            raise _misplaced("not a sum to come")
-        before = group
-        group = self._admit(group, envelope.number, message)
-        for sealed in message.totals:
-            # Where this client's reply was lost, the coordinator tells it again what it has opened.
-            if sealed.index > group.opened:
-                group = self._open(group, sealed)
-        group = self._asked_again(before, group)
-        cohort, body, slots = 0, b"", False
+        cohort, body = 0, b""
         if message.asks:
-            group, cohort, body, slots = self._contribute(
-                state, group, envelope.number, message.index, answerer
-            )
-        tag = tag_of(group.secret, envelope.number, group.head)
-        state = msgspec.structs.replace(
-            state, group=group, answered=state.answered + bool(body), slotted=state.slotted + slots
-        )
+            group, cohort, body = self._contribute(state, group, number, message.index, answerer)
+        tag = tag_of(group.secret, number, group.head)
+        state = msgspec.structs.replace(state, group=group, answered=state.answered + bool(body))
         return state, Contribution(cohort, tag, body)
 
-    def _asked_again(self, before: Group, group: Group) -> Group:
+    def _asked_again(self, group: Group, known: bytes) -> Group:
         """Count what gives totals that differ by a client: a sum asked again, and a client named lost.
 
         A sum that was contributed to and whose total never came may have been opened by the coordinator
         with a colluder; a client that is lost between two sums of nearly the same question shows as well.
+
+        Args:
+            group: after the totals that came.
+            known: who was out of the fit before, also in a set-up before; empty where nothing was asked.
         """
-        named = self._scheme.whole and before.last > 0 and before.lost != group.lost
+        named = self._scheme.whole and known not in (b"", group.lost)
         again = bool(group.pending) or named
         return msgspec.structs.replace(group, repeats=group.repeats + again)
 
@@ -167,29 +174,24 @@ class GroupClient:
 
     def _contribute(
         self, state: State, group: Group, number: int, index: int, answerer: Answerer
-    ) -> tuple[Group, int, bytes, bool]:
-        """Answer the question that the totals imply; return cohort, sealed answer, and if it has slots."""
+    ) -> tuple[Group, int, bytes]:
+        """Answer the question that the totals imply; return the cohort and the sealed answer."""
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
             raise _misplaced("a sum that is open")
         label = self._replica.ask(index).cohort
         circle = self._circle(group, number, index, group.lost)
         if self._me not in circle.members:
-            return group, label, b"", False
-        if group.repeats > terms.repeats:
+            return group, label, b""
+        if state.repeats + group.repeats > terms.repeats:
             raise PolicyError("policy:repeats")
         if state.answered >= terms.max_sums + terms.repeats:
             raise PolicyError("policy:max_sums")
         if len(circle.members) < needed(len(circle.cohort), terms):
             raise PolicyError("members:few")
         question = admit(circle.question, self._policy, configuration)
-        slots = check_slots(question, configuration, state.slotted, len(circle.members))
-        own = answer(question, index, answerer)
-        if slots is not None:
-            own = placed(own, slots, slot_key(group.secret, circle.header), self._me)
-        body = self._scheme.upload(group, circle, own)
-        group = msgspec.structs.replace(group, pending=number)
-        return group, label, body, slots is not None
+        body = self._scheme.upload(group, circle, answer(question, index, answerer))
+        return msgspec.structs.replace(group, pending=number), label, body
 
 
 def total_of(circle: Circle, opened: Opened) -> Total:

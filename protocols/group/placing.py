@@ -1,8 +1,9 @@
-"""Moving a client's answer to its secret slot: a permutation that only clients know, fresh for each sum."""
+"""Moving a client's answer to its secret slot: a permutation that only clients know, fresh for each sum.
+
+For sums that the server opens: whoever opens a total must not know the permutation.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,29 +12,26 @@ from privfed.core.question import Question
 from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.errors import PolicyError
-from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.masking.keys import bound, expand
 from privfed.protocols.masking.keystream import keystream
 
 
-def check_slots(
-    question: Question, configuration: Configuration, answered: int, members: int
-) -> Slots | None:
+def check_slots(question: Question, configuration: Configuration, answered: int) -> Slots | None:
     """Return the question if it has slots and may be answered, None if it has none.
 
     Args:
         question: what is asked.
         configuration: what the parties agreed on.
         answered: how many questions with slots were answered in this fit.
-        members: clients that may contribute.
 
     Raises:
-        PolicyError: no more such sums are agreed on, among too few, or there is not one slot a client.
+        PolicyError: no more such sums are agreed on, sums open over too few clients, or there is not one
+            slot a client.
     """
     if not isinstance(question, Slots):
         return None
     terms = configuration.terms
-    if answered >= terms.slotted or members < terms.slot_contributors:
+    if answered >= terms.slotted or terms.threshold < terms.slot_contributors:
         raise PolicyError("policy:slots")
     if question.slots != len(configuration.clients):
         raise PolicyError("policy:slots")
@@ -50,9 +48,3 @@ def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statis
     # Ranks of uniform words are a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
     return Statistics(**{name: np.roll(array, slot, axis=0) for name, array in statistics.items()})
-
-
-def placed(own: RangedAnswer, question: Slots, key: bytes, client: int) -> RangedAnswer:
-    """Return an answer to a question with slots, moved to the client's slot."""
-    there = moved(question.spec.unflatten(own.vector), key, question.slots, client)
-    return replace(own, vector=question.spec.flatten(there))

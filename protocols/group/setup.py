@@ -25,7 +25,7 @@ from privfed.protocols.group.bindings import (
 )
 from privfed.protocols.group.messages import Joined
 from privfed.protocols.group.scheme import Scheme
-from privfed.protocols.group.state import Group, State
+from privfed.protocols.group.state import Group, State, closed
 from privfed.protocols.masking.bindings import session_of
 from privfed.protocols.masking.channel import Channel
 from privfed.protocols.masking.checks import check_roster
@@ -82,9 +82,10 @@ class GroupSetup:
             raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        same = equal(state.agreement, agreement.digest)
-        counts = (state.answered, state.slotted) if same else (0, 0)
-        advertised = State(message.fit, key, agreement.digest, *counts)
+        state = closed(state) if equal(state.agreement, agreement.digest) else State()
+        advertised = msgspec.structs.replace(
+            state, fit=message.fit, key=key, agreement=agreement.digest, reply_to=b"", reply=b""
+        )
         return advertised, Advertisement(public_key(key), self._identity.sign(signed))
 
     def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:

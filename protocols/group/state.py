@@ -55,6 +55,8 @@ class State(_Hidden, frozen=True):
         agreement: what `answered` counts for.
         answered: how many sums of this agreement were answered, over all set-ups.
         slotted: how many of them showed unlinked contributions.
+        repeats: what counted as repeats of sums in the set-ups that are closed.
+        lost: who was out of the fit when the last set-up was closed, one byte a client; empty before.
         group: the keys of the fit, from the roster on.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
@@ -65,9 +67,25 @@ class State(_Hidden, frozen=True):
     agreement: bytes = b""
     answered: int = 0
     slotted: int = 0
+    repeats: int = 0
+    lost: bytes = b""
     group: Group | None = None
     reply_to: bytes = b""
     reply: bytes = b""
+
+
+def closed(state: State) -> State:
+    """Return the state without its group, whose keys are gone; what counts over all set-ups stays.
+
+    A sum in flight counts as a repeat: the coordinator may have opened it with a colluder, and a new
+    set-up may ask it again, of others.
+    """
+    group = state.group
+    if group is None:
+        return state
+    repeats = state.repeats + group.repeats + bool(group.pending)
+    lost = group.lost if group.last else state.lost
+    return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost)
 
 
 _decode = msgspec.msgpack.Decoder(State).decode

@@ -104,6 +104,7 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path: Path) -> None
     assert len(missing(failing, store, retry=True)) == 4
 
 
+@pytest.mark.slow
 def test_a_cell_that_kills_its_process_is_found_and_recorded(small: Plan, tmp_path: Path) -> None:
     """The first two processes are killed: that of the first cell, and that of the same cell run alone."""
     store = Store(tmp_path)
