@@ -78,8 +78,15 @@ def peel(evidence: Evidence, rng: np.random.Generator) -> tuple[FloatArray, Floa
     """
     found: list[tuple[FloatArray, float]] = []
     tolerance = error_of(evidence.observations)
-    if tolerance is not None:
-        residual = Residual(evidence.observations, tolerance)
+    # Cells after local steps are likely, not sure: what needs none of them is claimed first.
+    sure = tuple(one for one in evidence.observations if not one.local)
+    stages = [sure, evidence.observations] if len(sure) < len(evidence.observations) else [sure]
+    for observations in stages:
+        if tolerance is None or not observations:
+            continue
+        residual = Residual(observations, tolerance)
+        for point, _ in found:
+            residual.remove(point, residual.place(point[None])[:, 0])
         while claims := _claims(residual, evidence, rng):
             found += claims
     points = np.array([point for point, _ in found]).reshape(-1, evidence.n_features)

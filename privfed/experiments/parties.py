@@ -25,13 +25,18 @@ def saw(row: Row) -> dict[str, str]:
     else:
         server = "who took part and the lengths of messages; no question, no total"
         clients = f"the questions and {_TOTALS.get(row.reveals, row.reveals)}"
+    assumed = _ASSUMES.get(row.setup.protocol, "see the page of this sum in docs/protocols")
     noise = row.setup.privacy
     if noise is not None:
         kind = "rehearsed noise: nobody is protected here" if noise.rehearsal else "claimed"
-        server += f"; totals carry noise for epsilon {noise.epsilon:g} a {noise.unit} ({kind})"
+        server += f"; answers carry noise for epsilon {noise.epsilon:g} of one {noise.unit} ({kind})"
+        if row.setup.protocol == "plain":
+            assumed = (
+                "each client draws the whole noise by itself; its answers protect its rows by nothing else"
+            )
     return {
         "the server": server,
         "a client": clients,
         "an observer": "the final centroids",
-        "assumed": _ASSUMES.get(row.setup.protocol, "see the page of this sum in docs/protocols"),
+        "assumed": assumed,
     }

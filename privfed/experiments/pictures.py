@@ -204,7 +204,8 @@ def frontier(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
     groups: dict[str, list[tuple[int, Row]]] = {}
     for i, row in private:
         words = [row.setup.labels[axis] for axis in ("algorithm", "sum", "defence")]
-        groups.setdefault(f"{', '.join(words)}, a {_guarantee(row)}", []).append((i, row))
+        named = ", ".join(word for word in words if word != "none")
+        groups.setdefault(f"{named}, one {_guarantee(row)}", []).append((i, row))
     series = [
         Series(
             label,

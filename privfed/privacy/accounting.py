@@ -18,6 +18,7 @@ composed in `privfed.privacy.composition`.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -91,6 +92,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return high
 
 
+@lru_cache(maxsize=64)
 def gdp_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu, rounded down, for which mu-GDP implies (epsilon, delta)-DP.
 

@@ -18,6 +18,7 @@ from privfed.errors import IntegrityError, NotEnoughClientsError, RefusedError, 
 from privfed.protocols import GroupMasked
 from privfed.protocols.group.bindings import tag_of
 from privfed.protocols.group.messages import Contribution, Sealed
+from privfed.protocols.group.session import GroupSession
 from privfed.protocols.group.state import State, state_from_bytes, state_to_bytes
 from privfed.protocols.masking.messages import Envelope
 from tests.protocols.federations import Sums, vectors, wide_vectors
@@ -64,8 +65,26 @@ def test_a_client_refuses(code: str, change: Change) -> None:
         assert after.group is None and not after.key
         assert played.code(1, 2, honest) == "message"
     else:
-        assert state_to_bytes(after) == state_to_bytes(before)
+        # A total that came with the request and holds stays open; nothing else is new.
+        kept = {name: getattr(after.group, name) for name in ("head", "opened", "pending")}
+        assert after == msgspec.structs.replace(before, group=msgspec.structs.replace(before.group, **kept))
         assert played.code(1, 2, honest) == ""
+
+
+def test_no_other_total_of_a_sum_is_chained_after_a_refusal() -> None:
+    # The replica has heard the first: with another head it would ask another question than its chain says.
+    played = Played(n=9)
+    played.pose(1)
+    lost = bytes([0] * 8 + [1])
+    first = played.sealed(2, 1, played.collect(2, 1), bytes(9))
+    second = played.sealed(3, 1, played.collect(3, 1, totals=(), lost=lost), lost)
+    played.pose(2)
+    assert played.code(1, 4, played.request(4, 5, totals=(first,), lost=lost)) == "message"
+    head = played.group(1).head
+    assert played.group(1).opened == 1
+    told = {i: played.ask(i, 4, played.request(4, 2, totals=(second,), lost=lost)) for i in (1, 2)}
+    assert played.group(1).head == head != played.group(2).head
+    assert told[1].tag != told[2].tag  # type: ignore[union-attr]
 
 
 def test_a_total_that_comes_again_is_chained_once() -> None:
@@ -136,6 +155,49 @@ def test_clients_named_lost_between_two_sums_count_as_repeats() -> None:
     request = played.request(4, 3, lost=lost[2], totals=(known,))
     assert played.code(8, 4, request) == "policy:repeats"
     assert played.code(8, 4, msgspec.structs.replace(request, lost=lost[1])) == ""
+
+
+def in_flight(run: Sums) -> list[Fault]:
+    """Leave a sum whose total the clients never hear."""
+    return []
+
+
+def others_take_part(run: Sums) -> list[Fault]:
+    """Let the clients hear all totals; one of them misses the next set-up."""
+    run.federation.close()
+    return [Fault(0, "advertise")]
+
+
+def wrong_total(run: Sums) -> list[Fault]:
+    """Send a wrong total, so that the clients erase their keys."""
+    assert isinstance(run.session, GroupSession)
+    totals = run.session.relay._totals
+    totals[-1] = msgspec.structs.replace(totals[-1], body=b"?")
+    with pytest.raises(IntegrityError):
+        run.federation.close()
+    return []
+
+
+@pytest.mark.parametrize("between", [in_flight, others_take_part, wrong_total])
+def test_a_new_set_up_gives_no_new_repeats(between: Callable[[Sums], list[Fault]]) -> None:
+    # Else a server would ask each sum again, of other clients, once a set-up.
+    run = Sums(GroupMasked(repeats=1), 9)
+    run.ask(QUESTION)
+    faults = between(run)
+    run.federation._opened = False
+    run.ask(QUESTION, 0, (0,), *faults)
+    between(run)
+    run.federation._opened = False
+    with pytest.raises(RefusedError, match="policy:repeats"):
+        run.ask(QUESTION)
+
+
+def test_a_new_set_up_after_all_totals_were_heard_costs_no_repeat() -> None:
+    run = Sums(GroupMasked(repeats=0), 9)
+    for _ in range(3):
+        run.assert_exact(run.ask(QUESTION), QUESTION)
+        run.federation.close()
+        run.federation._opened = False
 
 
 def test_totals_with_and_without_a_client_show_it_to_the_server_with_a_colluder() -> None:
@@ -217,6 +279,7 @@ def test_a_new_set_up_does_not_start_the_count_of_sums_anew() -> None:
     run = Sums(GroupMasked(repeats=0), 5, max_sums=3)
     for _ in range(3):
         run.ask(QUESTION)
+    run.federation.close()
     run.federation._opened = False
     with pytest.raises(RefusedError, match="policy:max_sums"):
         run.ask(QUESTION)

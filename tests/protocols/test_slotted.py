@@ -17,12 +17,12 @@ from privfed.core.secure_sum import SecureSum
 from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
-from privfed.protocols import GroupMasked, Masked, Plain, Slotted
-from privfed.protocols.group.placing import moved
+from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
+from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
+from privfed.protocols.group.placing import check_slots, moved, slot_key
+from privfed.protocols.masking.keys import digest
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
 
-INNER = [Masked, GroupMasked]
 N = 6
 OWN = vectors(3)
 
@@ -63,30 +63,24 @@ class Contributions(Sums):
         self.values = {i: np.rint(one * 2.0**10) / 2.0**10 for i, one in self.values.items()}
 
 
-@pytest.fixture(params=INNER, ids=["masked", "group-masked"])
-def inner(request: pytest.FixtureRequest) -> Callable[[], SecureSum]:
-    made: Callable[[], SecureSum] = request.param
-    return made
-
-
-def test_every_contribution_comes_out_whole(inner: Callable[[], SecureSum]) -> None:
-    run = Contributions(Slotted(inner(), sums=3), N)
+def test_every_contribution_comes_out_whole() -> None:
+    run = Contributions(Slotted(Masked(), sums=3), N)
     for _ in range(3):
         total = run.gather(slots())
         assert run.shown(total, slots()) == run.expected(range(N))
         assert total.contributors == tuple(range(N)) and total.contributions is None
 
 
-def test_sums_without_slots_are_those_of_the_inner_protocol(inner: Callable[[], SecureSum]) -> None:
-    run = Contributions(Slotted(inner()), N)
+def test_sums_without_slots_are_those_of_the_inner_protocol() -> None:
+    run = Contributions(Slotted(Masked()), N)
     for question in (vectors(), vectors(20)):
         run.assert_exact(run.ask(question), question)
     total = run.gather(slots())
     assert run.shown(total, slots()) == run.expected(range(N))
 
 
-def test_a_lost_client_leaves_its_slot_empty(inner: Callable[[], SecureSum]) -> None:
-    run = Contributions(Slotted(inner(), sums=2), N)
+def test_a_lost_client_leaves_its_slot_empty() -> None:
+    run = Contributions(Slotted(Masked(), sums=2), N)
     run.ask(OWN)
     total = run.gather(slots(), Fault(2, "collect"))
     assert 2 not in total.contributors
@@ -98,11 +92,11 @@ def slot_of_first(total: Total, run: Contributions) -> int:
     return next(i for i in range(N) if rows[i].tolist() == run.values[0].tolist())
 
 
-def test_slots_are_drawn_anew_for_each_sum_and_fit(inner: Callable[[], SecureSum]) -> None:
+def test_slots_are_drawn_anew_for_each_sum_and_fit() -> None:
     # 60 draws of one of six slots: each comes up, none more than 25 times (p < 1e-4 together).
     found: Counter[int] = Counter()
     for _ in range(10):
-        run = Contributions(Slotted(inner(), sums=6), N)
+        run = Contributions(Slotted(Masked(), sums=6), N)
         found.update(slot_of_first(run.gather(slots()), run) for _ in range(6))
     assert set(found) == set(range(N)) and max(found.values()) <= 25
 
@@ -118,22 +112,14 @@ def test_slots_are_a_permutation() -> None:
 # --- what is refused ---
 
 
-def test_no_more_sums_show_contributions_than_agreed(inner: Callable[[], SecureSum]) -> None:
-    run = Contributions(Slotted(inner()), N)
+def test_no_more_sums_show_contributions_than_agreed() -> None:
+    run = Contributions(Slotted(Masked()), N)
     run.gather(slots())
     with pytest.raises(RefusedError, match="policy:slots"):
         run.gather(slots())
 
 
-def test_a_new_set_up_gives_no_new_ones_over_sums_that_clients_open() -> None:
-    run = Contributions(Slotted(GroupMasked()), N)
-    run.gather(slots())
-    run.federation._opened = False
-    with pytest.raises(RefusedError, match="policy:slots"):
-        run.gather(slots())
-
-
-def test_a_new_set_up_gives_no_new_ones_over_masked_sums() -> None:
+def test_a_new_set_up_gives_no_new_ones() -> None:
     run = Contributions(Slotted(Masked()), N)
     run.gather(slots())
     before = run.state(0).group
@@ -143,35 +129,35 @@ def test_a_new_set_up_gives_no_new_ones_over_masked_sums() -> None:
     assert after.slotted == before.slotted == 1
 
 
-def test_a_sum_that_was_lost_and_asked_again_counts() -> None:
-    # Its contents come twice, and whose is missing the second time is known.
-    run = Contributions(Slotted(GroupMasked()), N)
-    run.ask(OWN)
-    with pytest.raises(RefusedError, match="policy:slots"):
-        run.gather(slots(), Fault(2, "collect"))
-
-
 @pytest.mark.parametrize("n_slots", [N - 1, N + 1, 1])
-def test_there_is_one_slot_for_each_client(inner: Callable[[], SecureSum], n_slots: int) -> None:
+def test_there_is_one_slot_for_each_client(n_slots: int) -> None:
     with pytest.raises(RefusedError, match="policy:slots"):
-        Contributions(Slotted(inner()), N).gather(slots(n_slots))
+        Contributions(Slotted(Masked()), N).gather(slots(n_slots))
 
 
-def test_contributions_of_few_are_an_error_before_the_fit(inner: Callable[[], SecureSum]) -> None:
+def test_contributions_of_few_are_an_error_before_the_fit() -> None:
     with pytest.raises(ArgumentError, match=r"contributors=7 .* cohort of 6"):
-        Contributions(Slotted(inner(), contributors=N + 1), N)
+        Contributions(Slotted(Masked(), contributors=N + 1), N)
 
 
-def test_contributions_of_few_that_are_left_are_refused() -> None:
-    run = Contributions(Slotted(GroupMasked(), sums=5, contributors=N), N)
+def test_contributions_of_few_that_are_left_are_not_opened() -> None:
+    run = Contributions(Slotted(Masked(), contributors=N), N)
     run.ask(OWN)
-    with pytest.raises(RefusedError, match="policy:slots"):
+    with pytest.raises(NotEnoughClientsError, match=f"needs {N}"):
         run.gather(slots(), Fault(2, "collect"))
 
 
-def test_sums_that_offer_no_slots_refuse_or_add_up() -> None:
-    with pytest.raises(RefusedError, match="policy:slots"):
-        Contributions(GroupMasked(), N).gather(slots())
+def test_a_client_refuses_slots_where_its_agreement_lets_sums_of_few_open() -> None:
+    run = Contributions(Slotted(Masked()), N)
+    terms = msgspec.structs.replace(run.configuration.terms, threshold=4)
+    few = msgspec.structs.replace(run.configuration, terms=terms)
+    question = slots()
+    assert check_slots(question, run.configuration, 0) is question
+    with pytest.raises(PolicyError, match="policy:slots"):
+        check_slots(question, few, 0)
+
+
+def test_a_sum_that_offers_no_slots_adds_up() -> None:
     run = Contributions(Masked(), N)
     total = run.gather(slots())
     added = np.sum([run.values[i] for i in range(N)], axis=0)
@@ -180,12 +166,30 @@ def test_sums_that_offer_no_slots_refuse_or_add_up() -> None:
     np.testing.assert_allclose(shown[0], added, atol=1e-9)
 
 
-def test_a_policy_sees_the_question_in_the_slots(inner: Callable[[], SecureSum]) -> None:
+def test_whoever_opens_and_has_the_secret_links_every_contribution() -> None:
+    # A client that colludes with the server; where clients open the totals, each of them.
+    run = Contributions(Slotted(Masked()), N)
+    total, question = run.gather(slots()), slots()
+    group = run.state(3).group.group
+    key = slot_key(group.secret, group.session, digest("slotted", 0, question.to_bytes()))
+    rows = np.column_stack([total.statistics["number"], total.statistics["rest"]])
+    one = Statistics(x=np.eye(1, N)[0])
+    places = [int(np.argmax(moved(one, key, N, client)["x"])) for client in range(N)]
+    assert all(rows[place].tolist() == run.values[i].tolist() for i, place in enumerate(places))
+
+
+@pytest.mark.parametrize("inner", [GroupMasked, CKKS])
+def test_there_are_no_slots_where_clients_open(inner: Callable[[], SecureSum]) -> None:
+    with pytest.raises(ArgumentError, match="each could tell whose every contribution is"):
+        Slotted(inner())
+
+
+def test_a_policy_sees_the_question_in_the_slots() -> None:
     only_slots = ClientPolicy(questions=frozenset({"Slots"}))
     with pytest.raises(RefusedError, match="policy:question"):
-        Contributions(Slotted(inner()), N, policy=only_slots).gather(slots())
+        Contributions(Slotted(Masked()), N, policy=only_slots).gather(slots())
     both = ClientPolicy(questions=frozenset({"Slots", "Vectors"}))
-    Contributions(Slotted(inner()), N, policy=both).gather(slots())
+    Contributions(Slotted(Masked()), N, policy=both).gather(slots())
 
 
 # --- the set-up beside masked sums ---
@@ -230,7 +234,7 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Slotted(Plain()), "take Masked or GroupMasked"),
+        (lambda: Slotted(Plain()), "take Masked"),
         (lambda: Slotted(Masked(), sums=0), "sums >= 1"),
         (lambda: Slotted(Masked(), contributors=1), "contributors >= 2"),
         (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),
@@ -253,11 +257,10 @@ def test_a_slotted_sum_says_what_it_reveals() -> None:
         "server",
         "unlinked contributions",
     )
-    assert Slotted(GroupMasked()).opens_to == "clients"
 
 
-def test_too_few_left_open_nothing(inner: Callable[[], SecureSum]) -> None:
-    run = Contributions(Slotted(inner()), N)
+def test_too_few_left_open_nothing() -> None:
+    run = Contributions(Slotted(Masked()), N)
     run.ask(OWN)
     with pytest.raises(NotEnoughClientsError):
         run.gather(slots(), *(Fault(i, "collect") for i in range(3)))

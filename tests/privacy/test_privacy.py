@@ -1,0 +1,89 @@
+"""What users write, and what a run claims of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.algorithms.lloyd import LloydSums
+from privfed.core.configuration import Configuration, Terms
+from privfed.core.domain import Ball, Box, Ranges
+from privfed.core.question import ClientData
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+from privfed.privacy.privacy import Privacy, privacy_spent
+
+KNOWN: dict[str, Any] = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "unit": "record",
+    "domain": Box(-1, 1),
+    "neighbours": "add-remove",
+}
+
+
+@pytest.mark.parametrize("missing", KNOWN)
+def test_no_part_of_the_promise_has_a_default(missing: str) -> None:
+    with pytest.raises(TypeError, match=missing):
+        Privacy(**{name: value for name, value in KNOWN.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("epsilon", value) for value in (0, -1.0, float("nan"), float("inf"), True, "1")],
+        *[("delta", value) for value in (0.0, 1.0, float("nan"))],
+        *[("unit", "row"), ("neighbours", "any"), ("noise", "server"), ("domain", (-1, 1)), ("spare", 1.0)],
+    ],
+)
+def test_a_word_out_of_its_bounds_is_named_with_its_value(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        Privacy(**(KNOWN | {name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), [("epsilon", 11.0), ("delta", 1e-4)])
+def test_a_promise_that_is_hardly_one_warns_at_once(name: str, value: float) -> None:
+    with pytest.warns(UserWarning, match=name):
+        Privacy(**(KNOWN | {name: value}))
+
+
+@pytest.mark.parametrize(
+    ("words", "honest", "colluders", "one_key", "server", "together"),
+    [
+        ({}, 4, 2, False, "(1, 1e-06)", "at most 2"),
+        ({}, 4, 0, False, "(1, 1e-06)", "none claimed"),
+        ({"noise": "local"}, 4, 0, True, "(1, 1e-06)", "each client alone"),
+        ({"domain": Ball(2.0)}, 4, 2, True, "(1, 1e-06)", "one client's key opens"),
+    ],
+)
+def test_a_claim_names_against_whom_it_holds(
+    words: dict[str, Any], honest: int, colluders: int, one_key: bool, server: str, together: str
+) -> None:
+    configuration = Configuration(
+        protocol="masked",
+        algorithm="test",
+        clients=tuple("abcdef"),
+        n_features=1,
+        terms=Terms(honest=honest, colluders=colluders),
+        privacy=Privacy(**(KNOWN | words)).terms(),
+    )
+    spent = privacy_spent(configuration, (), one_key=one_key)
+    assert spent is not None and spent.against["the server"] == server
+    assert together in spent.against["the server with clients"]
+
+
+def test_noised_answers_lie_on_the_grid_and_keep_to_the_limits_of_a_client() -> None:
+    ranges, centers = Ranges([-1.0], [1.0], 50), np.array([[-0.5], [0.5]])
+    inner = LloydSums(ranges=ranges, centers=centers)
+    noised = Noised(
+        ranges=ranges, inner=inner, sigma=np.array([1e3, 1e3]), limits=np.array([2.0, 0.5]), rehearsal=True
+    )
+    data = ClientData(np.linspace(-1, 1, 40)[:, None])
+    answers = [noised.answer(data, np.random.default_rng(seed)) for seed in range(200)]
+    flat = np.array([noised.spec.flatten(answer) for answer in answers])
+    assert (flat % np.repeat(noised.steps, 2) == 0).all()
+    mean = flat.mean(axis=0)
+    # Twenty rows a cluster, shortened to a length of 2; the sums, -10 and 10 or so, to one of 0.5.
+    np.testing.assert_allclose(mean[:2], [np.sqrt(2.0)] * 2, atol=1e-3)
+    assert np.linalg.norm(mean[2:]) == pytest.approx(0.5, abs=1e-3)
+    np.testing.assert_allclose(flat.std(axis=0), 1e3 * np.repeat(noised.steps, 2), rtol=0.25)
