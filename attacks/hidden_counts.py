@@ -98,9 +98,9 @@ def hidden_counts(
     n_rounds, k, d = means.shape
     scale = float(np.abs(means).max()) or 1.0
     numbers = groups(means.reshape(-1, d), 1e-12 * scale, rng).reshape(n_rounds, k)
-    # A centroid that comes back as it was sent has no rows, or stands still: then it was a mean before.
+    # A centroid that comes back as it was sent has no rows, or stands still: then it comes more than once.
     stayed = (np.abs(means - sent) <= 1e-12 * scale).all(axis=2)
-    empty = stayed & ~np.isin(numbers, numbers[~stayed])
+    empty = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
     left = _equations(means, numbers, ~empty, n_rows, row_sum)
     solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
     return np.where(empty, 0.0, solved[numbers])
@@ -142,7 +142,7 @@ def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray:
     rank = int((singular > singular[0] * 1e-10).sum())
     null = directions[rank:].T
     sizes = np.linalg.norm(null, axis=1)
-    counts = np.full(n_counts, np.nan)
+    counts = np.where(sizes[:n_counts] > 1e-8, np.nan, 0.0)
     members = np.flatnonzero(sizes > 1e-8)
     units = null[members] / sizes[members][:, None]
     while members.size:

@@ -146,7 +146,12 @@ class _Probe:
 
     def _learn(self, stairs: Staircase, direction: FloatArray, targets: FloatArray, n_columns: int) -> None:
         places = pairs(targets, stairs.width, self._attack.n_clusters)
-        counts, sums = self._answer(self._center + places[:, None] * direction)
+        n_places = len(places)
+        # Centroids left over are parked so far off that they own nothing. (Of equal ones any might.)
+        spare = np.full(self._attack.n_clusters - n_places, places[-1] + 4 * stairs.width)
+        along = np.concatenate([places, spare])
+        counts, sums = self._answer(self._center + along[:, None] * direction)
+        counts, sums = counts[:n_places], sums[:n_places]
         moved = (sums - counts[:, None] * self._center)[:, :n_columns]
         stairs.learn(places, counts, moved, self._attack.least)
 

@@ -75,10 +75,13 @@ class Report:
         known = {name: value for name, value in bars.items() if math.isfinite(value)}
         left.bar(list(known), list(known.values()), color="tab:blue")
         left.set(ylim=(min(0.0, *known.values()), 1.0), title=f"{self.attack}: {self.goal}")
+        left.tick_params(axis="x", labelsize="small")
+        marks = {"rows": ("o", "0.75"), "claims": ("x", "tab:red")}
         for name, points in self.scenes.items():
-            if name in ("rows", "claims"):
-                marker, size = ("o", 28) if name == "rows" else ("x", 20)
-                right.scatter(*points.T, s=size, marker=marker, label=name, alpha=0.7)
+            if name in marks:
+                marker, color = marks[name]
+                right.scatter(*points.T, s=24, marker=marker, color=color, label=name)
+                right.set(xlabel="first principal direction", ylabel="second principal direction")
             else:
                 right.plot(*points.T, label=name)
         if self.scenes:

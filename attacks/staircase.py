@@ -67,14 +67,11 @@ class Staircase:
         """Take in the answer to one question.
 
         Args:
-            places: positions of the centroids along the direction, ascending, (n,); of those that repeat
-                the last one the first owns the rows.
+            places: positions of the centroids along the direction, ascending, (n,).
             counts: rows nearest to each, (n,); those of fewer than `least` rows came as zero.
             sums: their sums, (n, n_columns).
             least: fewest rows of a cluster that clients answer.
         """
-        apart = np.append(True, np.diff(places) > 0)
-        places, counts, sums = places[apart], counts[apart], sums[apart]
         borders = (places[:-1] + places[1:]) / 2
         whole = self._below[-1]
         cells = np.column_stack([counts, sums])
@@ -96,18 +93,17 @@ class Staircase:
 
 
 def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
-    """Return positions of `n_centers` centroids, ascending, whose borders include the targets.
+    """Return positions of at most `n_centers` centroids, ascending, whose borders include the targets.
 
     Args:
         targets: wanted borders, ascending, from one up to (n_centers + 1) // 2.
         width: of the staircase.
-        n_centers: how many positions; those left over repeat the last one and so own nothing.
+        n_centers: most positions.
     """
     gaps = np.diff(targets)
-    nearest = np.minimum(np.concatenate([[width], gaps]), np.concatenate([gaps, [width]]))
-    apart = nearest / 4
-    # For the last target of an odd number of centroids there is one left, which mirrors the one before.
+    apart = np.minimum(np.concatenate([[width], gaps]), np.concatenate([gaps, [width]])) / 4
     placed = np.column_stack([targets - apart, targets + apart]).ravel()
-    if len(placed) > n_centers:
-        placed = np.append(placed[: n_centers - 1], 2 * targets[-1] - placed[n_centers - 2])
-    return np.concatenate([placed, np.full(n_centers - len(placed), placed[-1])])
+    if len(placed) <= n_centers:
+        return placed
+    # For the last target of an odd number of centroids there is one left, which mirrors the one before.
+    return np.append(placed[: n_centers - 1], 2 * targets[-1] - placed[n_centers - 2])

@@ -96,7 +96,7 @@ class NotEnoughClientsError(ProtocolError):
         names = ", ".join(self.missing) or "none"
         super().__init__(
             f"{left} clients are left in stage {stage!r}, the sum needs {needed}; nothing was opened. "
-            f"Missing: {names}. Wait for them and ask again, or start a fit with a lower threshold."
+            f"Missing: {names}. Wait for them and ask again, or start a fit without them."
         )
 
 
@@ -111,7 +111,10 @@ class RefusedError(ProtocolError):
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
-        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened")
+        remedy = ""
+        if "policy:budget" in self.codes.values():
+            remedy = ". A sum asked again is paid again: keep a share for that with Privacy(spare=...)"
+        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedy}")
 
 
 class RepeatsSpentError(ProtocolError):

@@ -87,10 +87,11 @@ class Grid(Layout):
 
     def encode(self, vector: FloatArray, clipped: int) -> Words:
         """Return a client's answer, already inside its ranges, as words of shape (size,)."""
-        scaled = np.rint(vector / self.step)
+        scaled = vector / self.step
+        np.rint(scaled, out=scaled)
         words = np.empty(self.size, dtype=np.uint64)
-        narrow = scaled[~self.is_wide] if self.n_wide else scaled
-        words[: self.n_narrow - 2] = narrow.astype(np.int64).view(np.uint64)
+        # Cast on the way: fresh pages cost more than the arithmetic.
+        words[: self.n_narrow - 2].view(np.int64)[:] = scaled[~self.is_wide] if self.n_wide else scaled
         words[self.n_narrow - 2 : self.n_narrow] = min(clipped, MAX_CLIPPED), 1
         if self.n_wide:
             # By magnitude, so that both limbs are exact; then negated where need be: -x = ~x + 1.

@@ -118,7 +118,9 @@ def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
     asked, _ = model.transcript_.totals()[-1]
     ranges = question_from_bytes(asked.question).ranges
     question = Contingency(ranges=ranges, centers=model.cluster_centers_, n_labels=n_labels)
-    return agreement(model.federation_.ask(Ask(question, purpose="agreement")).statistics["table"])
+    total = model.federation_.ask(Ask(question, purpose="agreement"))
+    model.federation_.close()
+    return agreement(total.statistics["table"])
 
 
 def movements(history: Sequence[FloatArray]) -> list[float]:

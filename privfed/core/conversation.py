@@ -51,6 +51,7 @@ class Total:
         contributions: position -> its statistics; only where the sum shows them openly.
         noise_std: entry -> standard deviation of the noise in each of its values, of all contributors
             together; None without differential privacy. Counts may then be negative or fractional.
+        attempts: how often the question was answered until a total opened; each is paid for.
     """
 
     statistics: Statistics
@@ -60,6 +61,7 @@ class Total:
     rejected: Mapping[int, str] = field(default_factory=dict)
     contributions: Mapping[int, Statistics] | None = None
     noise_std: Mapping[str, float] | None = None
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Ledger(Protocol):
         """
 
     def opened(self, question: Question, total: Total) -> Total:
-        """Return the total with the standard deviations of its noise."""
+        """Return the total with the standard deviations of its noise; further attempts are paid now."""
 
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)

@@ -124,6 +124,8 @@ class Federation:
     def close(self) -> None:
         """Deliver the last total to those who open it themselves; more may be asked afterwards.
 
+        `run` does so at its end; who asks alone does it after the last question.
+
         Raises:
             ProtocolError: what the parties hold differs.
         """
@@ -132,6 +134,8 @@ class Federation:
 
     def ask(self, ask: Ask) -> Total:
         """Ask one question of a cohort and return the total; replayed where the transcript has it.
+
+        Where clients open the totals they hear it with the next question, or with `close`.
 
         Raises:
             PrivacyError: under differential privacy, the question has no proven bound or is not paid for.

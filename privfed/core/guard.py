@@ -89,12 +89,11 @@ class GuardedAnswerer:
     Args:
         answerer: answers questions on the client's data.
         policy: the client's.
-        store: keeps how many questions were answered, and how often the centroids jumped.
+        store: keeps how many questions were answered, how often the centroids jumped, and the last ones.
     """
 
     def __init__(self, answerer: Answerer, policy: ClientPolicy, store: StateStore) -> None:
         self._answerer, self._policy, self._store = answerer, policy, store
-        self._last: FloatArray | None = None
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
         """Answer within the policy.
@@ -102,25 +101,28 @@ class GuardedAnswerer:
         Raises:
             PolicyError: the policy refuses; its text is the code of the refusal.
         """
-        asked = getattr(question, "inner", question)
+        asked = question
+        while isinstance(inner := getattr(asked, "inner", None), Question):
+            asked = inner
         centers = getattr(asked, "centers", None)
         with self._store.transaction() as transaction:
-            answered, jumps = transaction.load() or (0, 0)
+            answered, jumps, last = transaction.load() or (0, 0, None)
             if self._policy.max_answers is not None and answered >= self._policy.max_answers:
                 raise PolicyError("policy:max_answers")
             if isinstance(centers, np.ndarray):
                 if self._policy.probing_guard and looks_chosen(centers, question.ranges):
                     raise PolicyError("policy:probing")
-                jumps += self._jumped(centers, question.ranges)
+                jumps += _jumped(last, centers, question.ranges)
                 if self._policy.max_jumps is not None and jumps > self._policy.max_jumps:
                     raise PolicyError("policy:max_jumps")
-            transaction.save((answered + 1, jumps))
+                last = centers
+            transaction.save((answered + 1, jumps, last))
         statistics, clipped = self._answerer(question, index)
         return coarsened(statistics, self._policy.min_count, self._policy.count_multiple), clipped
 
-    def _jumped(self, centers: FloatArray, ranges: Ranges) -> int:
-        last, self._last = self._last, centers
-        if last is None or last.shape != centers.shape:
-            return 0
-        far = JUMP * float(np.linalg.norm(ranges.width))
-        return int(np.linalg.norm(centers - last, axis=1).max() > far)
+
+def _jumped(last: FloatArray | None, centers: FloatArray, ranges: Ranges) -> bool:
+    if last is None or last.shape != centers.shape:
+        return False
+    far = JUMP * float(np.linalg.norm(ranges.width))
+    return bool(np.linalg.norm(centers - last, axis=1).max() > far)

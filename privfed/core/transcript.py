@@ -81,6 +81,7 @@ class Summed(Record, frozen=True):
     clipped: int
     rejected: dict[int, str]
     contributions: dict[int, dict[str, Array]] | None = None
+    attempts: int = 1
 
 
 class Ended(Record, frozen=True):
@@ -214,6 +215,7 @@ class Transcript:
             contributions=None
             if shown is None
             else {i: _wire(statistics) for i, statistics in shown.items()},
+            attempts=total.attempts,
         )
         self._append(record, durable=True)
 
@@ -253,6 +255,8 @@ class Transcript:
 
         Where clients open the totals, this record lies on their side: the server alone saw no question
         and no total of it, and every client saw all of them, those of sums that it was not in included.
+        Elsewhere a client saw the questions to its cohorts. The record has no answer that was encrypted,
+        although under one key for all clients (`ckks`) a server with a colluder could read each of them.
 
         Args:
             party: "server", "observer" (who sees the final model only) or "clients" (what the
@@ -278,12 +282,14 @@ class Transcript:
         server, opens = party == "server", began.opens_to == "clients"
         reads_totals = began.opens_to == party or (opens and bool(colluders))
         # Where clients open, the next question is implied: who only relays never holds one.
-        reads_questions = not opens or reads_totals
+        reads_questions = reads_totals or (server and not opens)
         sums = tuple(
             self._sum_view(r, server, reads_totals, reads_questions, colluders)
             for r in self._asked().values()
         )
-        return View(party, colluders, began.configuration.clients, sums, result if reads_questions else {})
+        return View(
+            party, colluders, began.configuration.clients, sums, result if reads_totals or not opens else {}
+        )
 
     def _sum_view(
         self,
@@ -294,14 +300,15 @@ class Transcript:
         colluders: tuple[int, ...],
     ) -> SumView:
         summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
+        asks = reads_questions or not set(asked.clients).isdisjoint(colluders)
         answers: dict[int, Statistics] = {}
         if summed is not None and summed.contributions is not None:
             shown = summed.contributions.items()
             answers = {i: _unwire(arrays) for i, arrays in shown if server or i in colluders}
         return SumView(
             index=asked.index,
-            purpose=asked.purpose,
-            question=_question(asked) if reads_questions else None,
+            purpose=asked.purpose if asks else "",
+            question=_question(asked) if asks else None,
             cohort=asked.clients,
             contributors=summed.contributors if summed and (server or reads_totals) else (),
             total=_unwire(summed.statistics) if summed and reads_totals else None,
@@ -336,4 +343,5 @@ def _total(record: Summed) -> Total:
         clipped=record.clipped,
         rejected=record.rejected,
         contributions=None if shown is None else {i: _unwire(arrays) for i, arrays in shown.items()},
+        attempts=record.attempts,
     )

@@ -16,8 +16,9 @@ class SumView:
 
     Args:
         index: index of the sum in the run.
-        purpose: what it was for ("range", "start", "round", "score").
-        question: what was asked; None for who relays only, where clients open the totals.
+        purpose: what it was for ("range", "start", "round", "score"); empty where the question is None.
+        question: what was asked; None for who relays only, where clients open the totals, and for clients
+            that were not asked.
         cohort: positions of the clients that were asked.
         contributors: positions of those in the sum; empty for who cannot tell.
         total: the opened total; None for who cannot read it.

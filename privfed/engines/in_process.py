@@ -66,7 +66,8 @@ class Pool:
                 members = self._members if client in self._members else (client,)
                 self._answers = self._answer_all(question, index, members)
                 self._question, self._index = question, index
-            return self._answers[client]
+            # Once each: a sum that is asked again gets noise of its own.
+            return self._answers.pop(client)
 
         return answer
 

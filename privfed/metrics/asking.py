@@ -10,7 +10,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from privfed.core.conversation import Ask
+from privfed.core.conversation import Ask, Total
 from privfed.core.federation import Federation
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
@@ -26,6 +26,13 @@ SIGNED = {"offset"}
 """Entries that may be negative without noise."""
 
 
+def _alone(federation: Federation, ask: Ask) -> Total:
+    """Ask outside a run: clients that open totals themselves hear this one before the next question."""
+    total = federation.ask(ask)
+    federation.close()
+    return total
+
+
 def asked(federation: Federation, question: Question, purpose: str = "index") -> Statistics:
     """Ask a metric's question and return its total.
 
@@ -37,7 +44,7 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
     """
     privacy = federation.setting.privacy
     if privacy is None:
-        return federation.ask(Ask(question, purpose=purpose)).statistics
+        return _alone(federation, Ask(question, purpose=purpose)).statistics
     limits = OF_CLIENTS.get(type(question))
     if (limits is None) != (privacy.unit == "record"):
         raise PrivacyError(
@@ -49,7 +56,7 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
         question = TWINS[type(question)](**words)
     names = [entry.name for entry in question.spec.entries]
     weights = dict.fromkeys(names, (1.0 - 1e-9) / len(names))
-    total = federation.ask(Ask(question, purpose=purpose, weights=weights, limits=limits))
+    total = _alone(federation, Ask(question, purpose=purpose, weights=weights, limits=limits))
     noise, found = total.noise_std or {}, dict(total.statistics)
     for name in set(names) - SIGNED:
         least = 2.0 * noise[name] if name == "count" else 0.0

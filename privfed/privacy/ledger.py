@@ -10,7 +10,7 @@ from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Answerer, StateStore
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
-from privfed.core.transcript import Asked, Summed, Transcript
+from privfed.core.transcript import Asked, Exchanged, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
@@ -72,33 +72,48 @@ class BudgetLedger:
                 "algorithm or index asks it without differential privacy only. Use DPKMeans, or privacy=None."
             )
         question = noised(ask.question, ask.weights, ask.limits, self._configuration, self._share)
+        share = cost(question, self._configuration)
+        if self.spent + share > 1.0 + SLACK:
+            raise BudgetError(
+                f"{type(question.inner).__name__} ({ask.purpose}) costs {share:.4g} of the privacy budget, "
+                f"{max(0.0, 1.0 - self.spent):.4g} is left; nothing was sent. A sum that is asked again "
+                "is paid again: keep a share for that with Privacy(spare=...)."
+            )
         self._pay(question, ask.purpose)
         return replace(ask, question=question)
 
     def _pay(self, question: Noised, purpose: str) -> None:
         share = cost(question, self._configuration)
-        if self.spent + share > 1.0 + SLACK:
-            raise BudgetError(
-                f"{type(question.inner).__name__} ({purpose}) costs {share:.4g} of the privacy budget, "
-                f"{max(0.0, 1.0 - self.spent):.4g} is left; nothing was sent. A sum that is asked again "
-                "is paid again: keep a share for that with Privacy(spare=...)."
-            )
         sigma = question.noise_std(self._configuration.noising)
         self.payments.append(Payment(purpose, type(question.inner).__name__, share, dict(sigma)))
 
     def opened(self, question: Question, total: Total) -> Total:
-        """Return the total with the standard deviations of the noise of all who contributed."""
+        """Return the total with the standard deviations of the noise of all who contributed.
+
+        Clients have paid for each attempt at the sum, and so does this ledger. What is then left may be
+        too little for the next question, but no client has spent more than its budget.
+        """
         if not isinstance(question, Noised):
             raise PrivacyError(f"{type(question).__name__} was asked without noise.")
+        for _ in range(total.attempts - 1):
+            self._pay(question, "repeat")
         return replace(total, noise_std=question.noise_std(len(total.contributors)))
 
 
 def unopened(transcript: Transcript) -> list[Noised]:
     """Return the questions of a transcript that were sent in vain, each as often as it was sent."""
-    opened = {record.index for record in transcript.of(Summed)}
-    last = {record.index: record for record in transcript.of(Asked) if record.index in opened}
-    lost = [record for record in transcript.of(Asked) if last.get(record.index) is not record]
-    questions = [question_from_bytes(record.question) for record in lost]
+    lost: list[bytes] = []
+    sent: list[bytes] = []
+    attempts = 0
+    for record in transcript.records:
+        if isinstance(record, Asked):
+            lost, sent, attempts = lost + sent, [record.question], 0
+        elif isinstance(record, Summed):
+            sent = []
+        elif isinstance(record, Exchanged) and record.stage == "collect":
+            attempts += 1
+            sent = sent[:1] * attempts
+    questions = [question_from_bytes(question) for question in lost + sent]
     return [question for question in questions if isinstance(question, Noised)]
 
 

@@ -141,13 +141,13 @@ def privacy_spent(
         return None
     claim = f"({terms.epsilon:g}, {terms.delta:g})"
     c, m = configuration.terms.colluders, configuration.noising
-    colluding = f" with at most {c} of the clients" if c else ""
+    colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
     local = terms.noise == "local" or m == 1
     against = {
         "readers of the model": claim,
         "a client": claim if local or c else "none claimed: it knows its own share of the noise",
         "the server": claim,
-        "the server with clients": claim + (" each client alone" if local else colluding or ": none claimed"),
+        "the server with clients": f"{claim} each client alone" if local else colluding,
     }
     if one_key and not local:
         against["the server with clients"] = "none: one client's key opens every upload"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privfed.core.engine import Exchange, gather
@@ -58,11 +58,13 @@ class Relayed:
         sealed: the total.
         dropped: position -> stage in which a client of the cohort was lost.
         rejected: position -> why a message of that client was thrown away.
+        attempts: how often the clients answered.
     """
 
     sealed: Sealed
     dropped: Mapping[int, str]
     rejected: Mapping[int, str]
+    attempts: int = 1
 
 
 class Relay:
@@ -178,10 +180,11 @@ class Relay:
             RepeatsSpentError: clients were lost, and no more repeats are agreed on.
             IntegrityError: the clients' chains differ.
         """
+        before = self._repeats
         while True:
             relayed = yield from self._attempt(index)
             if relayed is not None:
-                return relayed
+                return replace(relayed, attempts=1 + self._repeats - before)
 
     def close(self) -> Steps[None]:
         """Deliver the last total, where somebody has not heard it."""

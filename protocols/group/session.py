@@ -102,7 +102,7 @@ class GroupSession:
         members = self._configuration.cohort(cohort)
         relayed: Relayed = yield from _for(members, self.relay.sum(index))
         total = self.standing.open(relayed.sealed)
-        return replace(total, dropped=relayed.dropped, rejected=relayed.rejected)
+        return replace(total, dropped=relayed.dropped, rejected=relayed.rejected, attempts=relayed.attempts)
 
     def close(self) -> Steps[None]:
         """Deliver the last total."""

@@ -116,8 +116,8 @@ def test_pairs_put_borders_where_they_are_wanted(seed: int, n_centers: int) -> N
     rng = np.random.default_rng(seed)
     targets = np.sort(rng.uniform(-1, 1, rng.integers(1, (n_centers + 1) // 2 + 1)))
     places = pairs(targets, 2.0, n_centers)
-    assert len(places) == n_centers
-    assert (np.diff(places) >= 0).all()
+    assert len(places) <= n_centers
+    assert (np.diff(places) > 0).all()
     borders = (places[:-1] + places[1:]) / 2
     assert np.abs(borders[:, None] - targets).min(axis=0).max() < 1e-12
 
@@ -130,9 +130,10 @@ def test_a_staircase_never_says_what_is_not_so(seed: int, least: int) -> None:
     for _ in range(4):
         places = pairs(np.sort(rng.uniform(-1, 1, 2)), 2.0, 4)
         cell = np.abs(values[:, None] - places).argmin(axis=1)
-        counts = np.bincount(cell, minlength=4).astype(float)
+        n = len(places)
+        counts = np.bincount(cell, minlength=n).astype(float)
         counts[counts < least] = 0.0
-        sums = np.array([values[cell == j].sum() if counts[j] else 0.0 for j in range(4)])[:, None]
+        sums = np.array([values[cell == j].sum() if counts[j] else 0.0 for j in range(n)])[:, None]
         stairs.learn(places, counts, sums, least)
     slabs = stairs.slabs()
     true = np.histogram(values, slabs.borders)[0]

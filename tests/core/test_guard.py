@@ -15,8 +15,10 @@ from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
 from privfed.core.domain import Ranges
 from privfed.core.guard import GuardedAnswerer, coarsened, looks_chosen
 from privfed.core.question import ClientData, Question
+from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, PolicyError, RefusedError
+from privfed.privacy.noised import Noised
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 50)
 
@@ -92,8 +94,30 @@ def test_jumps_of_the_centroids_are_counted() -> None:
     for step in range(4):
         answer(asked(start + 0.05 * step), step)
     answer(asked(start + 0.9), 4)
+    for _ in range(2):
+        # What was refused is not where the centroids were last: asked again, it is the same jump.
+        with pytest.raises(PolicyError, match="policy:max_jumps"):
+            answer(asked(start), 5)
+
+
+def test_jumps_are_counted_by_a_client_that_starts_anew_with_every_message() -> None:
+    store, policy, start = Store(), ClientPolicy(max_jumps=0), np.zeros((2, 2))
+
+    def answerer(question: Question, index: int) -> tuple[Statistics, int]:
+        return Statistics(), 0
+
+    GuardedAnswerer(answerer, policy, store)(asked(start), 0)
     with pytest.raises(PolicyError, match="policy:max_jumps"):
-        answer(asked(start), 5)
+        GuardedAnswerer(answerer, policy, store)(asked(start + 0.9), 1)
+
+
+def test_centroids_are_found_however_deep_in_the_question_they_lie() -> None:
+    parked = asked(np.array([[2.5, 0.0], [0.1, 0.2]]))
+    wrapped = Slots(ranges=RANGES, inner=parked, slots=3)
+    noised = Noised(ranges=RANGES, inner=wrapped, sigma=np.full(2, 9.0), limits=np.ones(2), rehearsal=False)
+    for question in (parked, wrapped, noised):
+        with pytest.raises(PolicyError, match="policy:probing"):
+            guarded(probing_guard=True)(question, 0)
 
 
 def test_small_clusters_are_answered_as_empty() -> None:

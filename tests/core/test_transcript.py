@@ -186,7 +186,7 @@ def test_where_clients_open_the_server_sees_who_took_part_and_how_much_was_sent(
     view = fitted(blobs, "group-masked").transcript_.view("server")
     assert view.result == {}
     for seen in view.sums:
-        assert seen.question is None and seen.total is None and seen.answers == {}
+        assert seen.question is None and seen.purpose == "" and seen.total is None and seen.answers == {}
         assert seen.cohort == seen.contributors == tuple(range(10))
         assert set(seen.upload_bytes) == set(range(10)) and min(seen.upload_bytes.values()) > 0
 
@@ -201,6 +201,14 @@ def test_where_clients_open_each_of_them_reads_every_question_and_total(
     for seen, (asked, total) in zip(view.sums, model.transcript_.totals(), strict=True):
         assert seen.question is not None and seen.question.to_bytes() == asked.question
         assert seen.total is not None and seen.contributors == total.contributors and not seen.answers
+
+
+def test_clients_see_the_questions_of_their_own_cohorts(blobs: Clients) -> None:
+    groups = [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    model = DWFKMeans(4, cohorts=groups, max_iter=4, tol=0.0, random_state=0).fit(blobs)
+    for seen in model.transcript_.view("clients", colluding=[3, 4]).sums:
+        assert (seen.question is not None) == bool(seen.purpose) == (3 in seen.cohort)
+    assert all(seen.question is not None for seen in model.transcript_.view("server").sums)
 
 
 @pytest.mark.parametrize("client", [-1, 10])

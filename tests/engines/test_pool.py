@@ -14,6 +14,7 @@ from privfed.core.federation import client_generator
 from privfed.core.question import AdditiveOver, ClientData, Question
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.engines.in_process import Pool
+from privfed.privacy.noised import Noised
 
 RANGES = Ranges([-3.0, -3.0], [9.0, 9.0], 64)
 
@@ -79,3 +80,13 @@ def test_another_question_under_the_same_index_is_answered_anew(blobs: list[np.n
     one, _, other = questions()
     first, second = (pool.answerer(0)(question, 0)[0]["sum"] for question in (one, other))
     assert not np.array_equal(first, second)
+
+
+def test_noise_is_drawn_anew_where_a_sum_is_asked_again() -> None:
+    # With the same noise the totals of both attempts would differ by the answers of those lost between.
+    one = np.array([1.0])
+    question = Noised(ranges=RANGES, inner=Draws(ranges=RANGES), sigma=1e6 * one, limits=one, rehearsal=False)
+    pool = Pool([ClientData(np.zeros((1, 2)))] * 3, ["a", "b", "c"], seed=0)
+    pool.expect([0, 1, 2])
+    first, second = ([pool.answerer(i)(question, 0)[0]["drawn"][0] for i in range(3)] for _ in range(2))
+    assert len({*first, *second}) == 6

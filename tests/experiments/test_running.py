@@ -21,6 +21,7 @@ from privfed.experiments.store import Store
 from tests.experiments.small import SMALL, results, silent
 
 
+@pytest.mark.timeout(1500)  # On a loaded machine every start takes long.
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_study_that_is_killed_and_resumed_ends_like_one_undisturbed(
     kills: int, finished: Path, tmp_path: Path

@@ -20,10 +20,12 @@ from privfed import (
     FederatedMiniBatchKMeans,
     FederatedScaler,
     Privacy,
+    Simulation,
     select_n_clusters,
 )
 from privfed.core.configuration import Terms
 from privfed.core.distances import squared_distances
+from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.protocols import Plain
 
@@ -272,3 +274,24 @@ def test_a_selection_that_would_be_paid_for_each_number_is_an_error(
     known: dict[str, Any] = {"range": [2, 3], "estimator": "dp", "privacy": privacy()}
     with pytest.raises(PrivacyError, match=message):
         select_n_clusters(CLIENTS, **(known | words))
+
+
+@pytest.mark.parametrize("spare", [0.3, 0.0])
+def test_a_sum_asked_again_is_paid_by_its_clients_and_by_the_coordinator(
+    tmp_path: Path, spare: float
+) -> None:
+    words: dict[str, Any] = {"unit": "record", "domain": BOX, "neighbours": "add-remove", "spare": spare}
+    privacy, clients = Privacy(epsilon=4.0, delta=1e-6, **words), clients_of(8, 40)
+    lost = Simulation(faults=[Fault(3, "collect", sums=frozenset({2}))])
+    model = DPKMeans(
+        3, protocol="group-masked", privacy=privacy, engine=lost, run_dir=tmp_path, random_state=0
+    )
+    if not spare:
+        with pytest.raises(BudgetError, match=r"paid again: keep a share for that with Privacy\(spare"):
+            model.fit(clients)
+        return
+    payments = model.fit(clients).privacy_spent_.payments
+    assert [payment.purpose for payment in payments].count("repeat") == 1
+    client = float((tmp_path / "clients" / "0.ledger").read_text())
+    assert client <= 1.0
+    assert client == pytest.approx(sum(payment.share for payment in payments))

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
+from privfed import metrics
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
+from privfed.core.transcript import Exchanged
 from privfed.face.opening import open_over
 from privfed.metrics.score import ClientScores, Inertia, largest_distance
 from tests.reference import dwf_reference as oracle
@@ -63,3 +65,11 @@ def test_no_row_of_the_ranges_is_farther_than_the_largest_distance() -> None:
         rows = np.concatenate([corners, rng.uniform(ranges.low, ranges.high, size=(50, 3))])
         nearest = ((rows[:, None] - centers[None]) ** 2).sum(axis=2).min(axis=1)
         assert nearest.max() <= largest_distance(centers, ranges) * (1 + 1e-12)
+
+
+def test_clients_that_open_totals_hear_a_score_that_is_asked_alone() -> None:
+    clients = clients_of(2)
+    federation = open_over(clients, protocol="group-masked")
+    for _ in range(2):
+        metrics.score(federation, clients[1][:3])
+        assert federation.transcript.of(Exchanged)[-1].stage == "close"

@@ -13,11 +13,13 @@ from privfed.algorithms.lloyd import LloydSums
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Box, Ranges
+from privfed.core.engine import Exchange
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
+from privfed.core.transcript import Transcript
 from privfed.engines.state import MemoryStore
 from privfed.errors import BudgetError, PolicyError, PrivacyError
-from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
+from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import LEAST_SIGMA, cost, noised
 from privfed.privacy.privacy import Privacy
@@ -104,6 +106,38 @@ def test_lost_questions_are_paid_and_a_spare_share_pays_for_them() -> None:
     assert ledger.spent == pytest.approx(0.5)
     ledger.price(Ask(LLOYD, weights={"count": 0.2, "sum": 0.6, "distance": 0.2}))
     assert ledger.spent == pytest.approx(1.0)
+
+
+def test_every_attempt_at_a_sum_is_paid_as_its_clients_pay_it() -> None:
+    configuration = agreed()
+    ledger = BudgetLedger(configuration, spare=0.5)
+    question = ledger.price(Ask(LLOYD, weights=SPLIT)).question
+    assert isinstance(question, Noised)
+    statistics = Statistics(**{name: np.zeros(1) for name in SPLIT})
+    ledger.opened(question, Total(statistics, (0, 1, 2, 3), attempts=3))
+    assert ledger.spent == pytest.approx(3 * cost(question, configuration))
+    assert [payment.purpose for payment in ledger.payments] == ["round", "repeat", "repeat"]
+
+
+def test_a_question_of_an_interrupted_run_is_paid_as_often_as_it_was_sent() -> None:
+    question = noised(LLOYD, SPLIT, None, agreed())
+    other = noised(SIZE, {"count": 0.1, "distance": 0.1}, None, agreed())
+    transcript = Transcript()
+    for index, asked, collected, opened in (
+        (0, other, 1, True),
+        (1, question, 0, False),
+        (1, question, 2, False),
+        (1, question, 3, True),
+        (2, other, 1, False),
+    ):
+        transcript.asked(index, Ask(asked), (0, 1, 2, 3))
+        for number in range(collected):
+            transcript.exchanged(index, Exchange("collect", number, {0: b"?"}), [])
+        if opened:
+            transcript.summed(index, Total(Statistics(count=[0.0]), (0,), attempts=collected))
+    assert [one.to_bytes() for one in unopened(transcript)] == [
+        one.to_bytes() for one in (question, question, question, other)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def test_a_promise_that_is_hardly_one_warns_at_once(name: str, value: float) -> 
 @pytest.mark.parametrize(
     ("words", "honest", "colluders", "one_key", "server", "together"),
     [
-        ({}, 4, 2, False, "(1, 1e-06)", "at most 2"),
+        ({}, 4, 2, False, "(1, 1e-06)", "(1, 1e-06) with at most 2 of the clients"),
         ({}, 4, 0, False, "(1, 1e-06)", "none claimed"),
-        ({"noise": "local"}, 4, 0, True, "(1, 1e-06)", "each client alone"),
-        ({"domain": Ball(2.0)}, 4, 2, True, "(1, 1e-06)", "one client's key opens"),
+        ({"noise": "local"}, 4, 0, True, "(1, 1e-06)", "(1, 1e-06) each client alone"),
+        ({"domain": Ball(2.0)}, 4, 2, True, "(1, 1e-06)", "none: one client's key opens every upload"),
     ],
 )
 def test_a_claim_names_against_whom_it_holds(
@@ -69,7 +69,7 @@ def test_a_claim_names_against_whom_it_holds(
     )
     spent = privacy_spent(configuration, (), one_key=one_key)
     assert spent is not None and spent.against["the server"] == server
-    assert together in spent.against["the server with clients"]
+    assert spent.against["the server with clients"] == together
 
 
 def test_noised_answers_lie_on_the_grid_and_keep_to_the_limits_of_a_client() -> None:
