@@ -130,11 +130,10 @@ class _Probe:
             seen = self._oracle.ask(question, decoy=parked, target=self._attack.client or 0)
         else:
             seen = self._oracle.ask(question)
-        told = (
-            seen.total if self._attack.client is None else seen.answers.get(self._attack.client, seen.total)
-        )
+        client = self._attack.client
+        told = seen.total if client is None or self._attack.inconsistent else seen.answers.get(client)
         if told is None:
-            raise PolicyError("the server reads no totals.")
+            raise PolicyError("the server does not read what it attacks.")
         counts, sums = told["count"].copy(), told["sum"].copy()
         counts[0] -= self._others[0]
         sums[0] -= self._others[1:]

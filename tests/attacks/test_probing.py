@@ -60,6 +60,11 @@ def test_one_broadcast_opens_all_rows_through_a_secure_sum(protocol: str) -> Non
     assert (report.recovered, report.precision, report.linked) == (1.0, 1.0, False)
 
 
+def test_totals_are_not_taken_for_one_clients_answers() -> None:
+    clients, _ = mixture(0, 15, 2, clients=3)
+    assert probed(clients, Probing(8, client=0), protocol="masked").claims == 0
+
+
 def test_inconsistent_broadcasts_open_one_client_unless_masks_are_bound_to_the_question() -> None:
     clients, _ = mixture(0, 15, 2, clients=3)
     attack = Probing(8, client=2, inconsistent=True)
