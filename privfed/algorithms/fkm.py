@@ -33,7 +33,7 @@ from privfed.algorithms.gathered import check_enough, count_points, gather_point
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.points import LocalPoints, WeightedPoints, summed_kmeans
 from privfed.algorithms.server_kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
-from privfed.algorithms.starts import MOST_START_SUMS, Init, cells_start, start
+from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.distances import FEW_FEATURES, cell_sums
@@ -217,19 +217,20 @@ class FederatedKMeans:
                 f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
             )
         outcomes: list[ClusteringOutcome] = []
-        for restart in range(self.n_init):
-            centers = yield from self._start(located, rng, restart)
+        init = self.init
+        starts = (
+            None
+            if isinstance(init, str) and init == "k-means++"
+            else Starts(init, located, self.n_clusters, rng)
+        )
+        for _ in range(self.n_init):
+            found = starts.next((self._label(1),)) if starts else self._own_start(located, rng)
+            centers = yield from found
             outcomes.append((yield from self._run(located, centers, rng)))
         return min(outcomes, key=lambda one: one.score)
 
     def _label(self, round_number: int) -> int:
         return round_number if self.sampled and round_number <= self.max_iter else EVERYONE
-
-    def _start(self, located: Located, rng: np.random.Generator, restart: int) -> Conversation[FloatArray]:
-        if isinstance(self.init, str) and self.init == "k-means++":
-            return self._own_start(located, rng)
-        then = (self._label(1),)
-        return start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=then)
 
     def _own_start(self, located: Located, rng: np.random.Generator) -> Conversation[FloatArray]:
         """Merge the clients' own k-means++ means."""

@@ -35,7 +35,7 @@ from privfed.algorithms.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuz
 from privfed.algorithms.local_fuzzy import moved
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.points import PointCells, summed_kmeans
-from privfed.algorithms.starts import MOST_START_SUMS, Init, seeded, start
+from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts, seeded
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import Question
@@ -119,10 +119,9 @@ class FuzzyCMeans:
         best: FuzzyOutcome | None = None
         # K-means averaging begins with a sum over everyone's local centers.
         upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self._label(1),)
-        for restart in range(self.n_init):
-            centers = yield from start(
-                self.init, located, self.n_clusters, rng, restart=restart, upcoming=upcoming
-            )
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            centers = yield from starts.next(upcoming)
             outcome = yield from self._run(located, centers, rng)
             if best is None or outcome.score < best.score:
                 best = outcome

@@ -30,7 +30,7 @@ from privfed.algorithms.gathered import check_enough, count_points, gather_point
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.points import LocalPoints, WeightedPoints, summed_kmeans
 from privfed.algorithms.server_kmeans import Clustering, lloyd, many_distances, seeds, weighted_kmeans
-from privfed.algorithms.starts import MOST_START_SUMS, Init, cells_start, start
+from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.distances import squared_distances
@@ -209,7 +209,8 @@ class OneShotKMeans:
                 f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
             )
         outcomes: list[ClusteringOutcome] = []
-        for restart in range(self.n_init):
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
             points = LocalCentroids(
                 n_clusters=self._most,
                 local=self.local,
@@ -217,12 +218,12 @@ class OneShotKMeans:
                 seed=int(rng.integers(2**32)),
             )
             run = self._summed if self.merge == "summed" else self._gathered
-            history, converged = yield from run(points, located, rng, restart)
+            history, converged = yield from run(points, located, rng, starts)
             outcomes.append((yield from self._scored(located, history, converged)))
         return min(outcomes, key=lambda one: one.score)
 
     def _summed(
-        self, points: LocalCentroids, located: Located, rng: np.random.Generator, restart: int
+        self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
     ) -> Conversation[tuple[list[FloatArray], bool]]:
         """Cluster the union of the clients' centroids by sums; return the history, and if it converged."""
         label, ranges = self._label, located.ranges
@@ -233,13 +234,13 @@ class OneShotKMeans:
             cells = cells_start(points, located, self.n_clusters, rng, upcoming=(label,))
             centers = yield from of_cohort(cells, label)
         else:
-            centers = yield from self._other_start(located, rng, restart)
+            centers = yield from starts.next((self._label, EVERYONE))
         if centers is None:
             raise DataError("the cells hold nothing although the clients hold centroids; fit again.")
         return (yield from self._steps(points, ranges, centers, None))
 
     def _gathered(
-        self, points: LocalCentroids, located: Located, rng: np.random.Generator, restart: int
+        self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
     ) -> Conversation[tuple[list[FloatArray], bool]]:
         """Cluster the union of the clients' centroids where they are seen."""
         label, ranges = self._label, located.ranges
@@ -256,18 +257,12 @@ class OneShotKMeans:
         if self._own_start:
             centers = farthest_start(held, self.n_clusters, self._most)
         else:
-            centers = yield from self._other_start(located, rng, restart)
+            centers = yield from starts.next((self._label, EVERYONE))
         return (yield from self._steps(points, ranges, centers, union(held)))
 
     @property
     def _own_start(self) -> bool:
         return isinstance(self.init, str) and self.init == "kfed"
-
-    def _other_start(
-        self, located: Located, rng: np.random.Generator, restart: int
-    ) -> Conversation[FloatArray]:
-        then = (self._label, EVERYONE)
-        return start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=then)
 
     def _steps(
         self, points: LocalPoints, ranges: Ranges, centers: FloatArray, held: WeightedPoints | None

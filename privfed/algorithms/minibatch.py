@@ -28,7 +28,7 @@ import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.starts import MOST_START_SUMS, Init, start
+from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
 from privfed.core.domain import FloatArray, Ranges, frozen_array
@@ -294,11 +294,9 @@ class FederatedMiniBatch:
                 f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
             )
         best: ClusteringOutcome | None = None
-        for restart in range(self.n_init):
-            first = (self._label(1),)
-            centers = yield from start(
-                self.init, located, self.n_clusters, rng, restart=restart, upcoming=first
-            )
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            centers = yield from starts.next((self._label(1),))
             outcome = yield from self._run(located, _Server(self, located.ranges, centers, rng))
             if best is None or outcome.score < best.score:
                 best = outcome

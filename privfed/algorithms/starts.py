@@ -1,7 +1,7 @@
 """Starting centroids, each found through the door.
 
-`coreset` asks for counts and sums in public cells and seeds on the cells' means. Reveals to whoever
-opens the total: those counts and sums over all clients; a cell can hold a single row.
+`coreset` asks for counts and sums in public cells, once a run, and seeds on the cells' means. Reveals to
+whoever opens the total: those counts and sums over all clients; a cell can hold a single row.
 `kfed` does the same over the clients' own local centroids, then moves the start by summed Lloyd
 steps over them. `random` draws from the ranges; an array is taken as it is.
 """
@@ -26,6 +26,9 @@ from privfed.metrics.ranges import Located
 
 KFED_STEPS = 20
 """Most summed Lloyd steps over the clients' local centroids."""
+
+BEST_OF = 20
+"""Draws of k-means++ on cells, of which the best is taken."""
 
 MOST_START_SUMS = KFED_STEPS + 1
 """Most sums that a start asks for."""
@@ -103,20 +106,15 @@ def seeded(
     return np.vstack([distinct, rng.uniform(low, high, (n_clusters - len(distinct), points.shape[1]))])
 
 
-def cells_start(
+def asked_cells(
     points: LocalPoints | None,
     located: Located,
     n_clusters: int,
     rng: np.random.Generator,
     *,
     upcoming: tuple[int, ...],
-    n_init: int = 20,
-) -> Conversation[FloatArray | None]:
-    """Seed on the means of public cells: of the clients' points, or of their rows; one sum.
-
-    Returns:
-        Centers of shape (n_clusters, n_features); None where no cell holds anything.
-    """
+) -> Conversation[WeightedPoints]:
+    """Ask for the means and counts of public cells: of the clients' points, or of their rows; one sum."""
     layout = cell_layout(located, n_clusters, rng)
     where = {"ranges": located.ranges, "center": layout.center, "normals": layout.normals}
     if points is None:
@@ -126,29 +124,26 @@ def cells_start(
     total = yield Ask(question, upcoming=upcoming, purpose="start")
     count = total.statistics["count"]
     held = count > 0.5
-    if not held.any():
-        return None
-    means = total.statistics["sum"][held] / count[held][:, None]
-    return seeded(means, count[held], n_clusters, located.ranges, n_init, rng)
+    return WeightedPoints(total.statistics["sum"][held] / count[held][:, None], count[held])
 
 
-def coreset_start(
+def cells_start(
+    points: LocalPoints,
     located: Located,
     n_clusters: int,
     rng: np.random.Generator,
     *,
     upcoming: tuple[int, ...],
-    n_init: int = 20,
-) -> Conversation[FloatArray]:
-    """Start from counts and sums of the rows in public cells: one sum.
+) -> Conversation[FloatArray | None]:
+    """Seed on the means of public cells of the clients' points: one sum.
 
-    Raises:
-        DataError: no client has rows.
+    Returns:
+        Centers of shape (n_clusters, n_features); None where no cell holds anything.
     """
-    centers = yield from cells_start(None, located, n_clusters, rng, upcoming=upcoming, n_init=n_init)
-    if centers is None:
-        raise DataError("no client has rows.")
-    return centers
+    cells = yield from asked_cells(points, located, n_clusters, rng, upcoming=upcoming)
+    if not len(cells.points):
+        return None
+    return seeded(*cells, n_clusters, located.ranges, BEST_OF, rng)
 
 
 def kfed_start(
@@ -175,34 +170,42 @@ def kfed_start(
     return located.ranges.clip(centers)
 
 
-def start(
-    init: Init,
-    located: Located,
-    n_clusters: int,
-    rng: np.random.Generator,
-    *,
-    restart: int = 0,
-    upcoming: tuple[int, ...] = (EVERYONE,),
-) -> Conversation[FloatArray]:
-    """Return starting centers by name, or the given ones.
+class Starts:
+    """The starts of a run's restarts.
+
+    A coreset is asked for once: cells drawn anew for each restart would tell the rows in them apart.
 
     Args:
         init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
         located: what the range sum found.
         n_clusters: number of clusters.
-        rng: of the start's random choices.
-        restart: number of the restart; the first coreset start is the best of many draws, later
-            ones are single draws, so that restarts differ.
-        upcoming: labels that are asked after the start.
+        rng: of the starts' random choices.
     """
-    if not isinstance(init, str):
-        return init
-    if init == "random":
-        return random_start(located, n_clusters, rng)
-    if init == "kfed":
-        return (yield from kfed_start(located, n_clusters, rng, upcoming=upcoming))
-    n_init = 1 if restart else 20
-    return (yield from coreset_start(located, n_clusters, rng, upcoming=upcoming, n_init=n_init))
+
+    def __init__(self, init: Init, located: Located, n_clusters: int, rng: np.random.Generator) -> None:
+        self._init, self._located, self._n_clusters, self._rng = init, located, n_clusters, rng
+        self._coreset: WeightedPoints | None = None
+
+    def next(self, upcoming: tuple[int, ...] = (EVERYONE,)) -> Conversation[FloatArray]:
+        """Return starting centers; `upcoming` labels are asked after them.
+
+        Raises:
+            DataError: no client has rows, or for "kfed" as many distinct rows as there are clusters.
+        """
+        located, n_clusters, rng = self._located, self._n_clusters, self._rng
+        if not isinstance(self._init, str):
+            return self._init
+        if self._init == "random":
+            return random_start(located, n_clusters, rng)
+        if self._init == "kfed":
+            return (yield from kfed_start(located, n_clusters, rng, upcoming=upcoming))
+        # The first start is the best of many draws, later ones are single draws, so that restarts differ.
+        draws = BEST_OF if self._coreset is None else 1
+        if self._coreset is None:
+            self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
+        if not len(self._coreset.points):
+            raise DataError("no client has rows.")
+        return seeded(*self._coreset, n_clusters, located.ranges, draws, rng)
 
 
 def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from privfed.algorithms.lloyd import LloydSums
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.starts import MOST_START_SUMS, Init, start
+from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts
 from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
@@ -82,8 +82,9 @@ class WeightedKMeans:
                 f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
             )
         best: ClusteringOutcome | None = None
-        for restart in range(self.n_init):
-            centers = yield from self._start(located, rng, restart)
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            centers = yield from starts.next((self._label(1),))
             outcome = yield from self._run(located, centers)
             if best is None or outcome.score < best.score:
                 best = outcome
@@ -93,10 +94,6 @@ class WeightedKMeans:
 
     def _label(self, round_number: int) -> int:
         return round_number if self.sampled else EVERYONE
-
-    def _start(self, located: Located, rng: np.random.Generator, restart: int) -> Conversation[FloatArray]:
-        upcoming = (self._label(1),)
-        return start(self.init, located, self.n_clusters, rng, restart=restart, upcoming=upcoming)
 
     def _run(self, located: Located, centers: FloatArray) -> Conversation[ClusteringOutcome]:
         history = [frozen_array(centers)]

@@ -108,7 +108,9 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
         if begun is not None and begun.of(Ended):
             # Nothing was asked but replayed: what it took at first still stands in the former result.
             seconds = former_seconds(folder) or seconds
-        n_labels = None if run.source.label is None else len(tables.label_names or ())
+        # Under differential privacy agreement with labels is one more release, which no budget pays for.
+        scored = run.source.label is not None and run.parameters.declared.epsilon is None
+        n_labels = len(tables.label_names or ()) if scored else None
         result = result_of(
             model,
             algorithm=run.parameters.algorithm,

@@ -54,7 +54,9 @@ source_options = _stacked(
     click.argument("data", type=click.Path(path_type=Path)),
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
     click.option(
-        "--label", metavar="COLUMN", help="Column of true labels, to score against; never a feature."
+        "--label",
+        metavar="COLUMN",
+        help="Column of true labels, to score against (not with --epsilon); never a feature.",
     ),
     click.option(
         "--columns",
@@ -77,8 +79,9 @@ algorithm_option = click.option(
     type=click.Choice(list(ESTIMATORS)),
     default="dwf",
     show_default=True,
-    help="dwf, ewf: dynamically or equally weighted federated k-means; lloyd: dwf with one local step; "
-    "minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: federated fuzzy c-means.",
+    help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
+    "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
+    "federated fuzzy c-means.",
 )
 
 _WORDS: dict[str, tuple[Any, str]] = {

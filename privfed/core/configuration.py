@@ -222,8 +222,8 @@ class ClientPolicy:
         max_answers: most questions that it answers in a fit (against differencing and probing).
         max_jumps: most far movements of the centroids from one question to the next; a restart is one.
         probing_guard: refuse centroids on a line or far outside the ranges (against probing).
-        min_count: clusters of fewer of its rows are answered as empty; 1 answers all.
-        count_multiple: its counts are rounded to multiples of it, the sums with them; 1 leaves them.
+        min_count: in a round, clusters of fewer of its rows are answered as empty; 1 answers all.
+        count_multiple: a round's counts are rounded to multiples of it, the sums with them; 1 leaves them.
     """
 
     questions: frozenset[str] | None = None

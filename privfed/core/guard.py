@@ -118,7 +118,17 @@ class GuardedAnswerer:
                 last = centers
             transaction.save((answered + 1, jumps, last))
         statistics, clipped = self._answerer(question, index)
+        if not _counts_rows(asked):
+            return statistics, clipped
         return coarsened(statistics, self._policy.min_count, self._policy.count_multiple), clipped
+
+
+def _counts_rows(question: Question) -> bool:
+    """Say whether a question asks how a client's rows fall into clusters: no start, no equal weights."""
+    centers = isinstance(getattr(question, "centers", None), np.ndarray)
+    return (
+        centers and not hasattr(question, "points") and getattr(question, "weights", "dynamic") == "dynamic"
+    )
 
 
 def _jumped(last: FloatArray | None, centers: FloatArray, ranges: Ranges) -> bool:

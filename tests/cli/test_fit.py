@@ -225,3 +225,33 @@ def test_every_algorithm_can_be_named_with_its_words(
     assert found["agreement"]["accuracy"] > 0.8
     again = json.loads(invoke("resume", out, "--quiet", "--json").stdout)
     assert again["centroids"] == found["centroids"]
+
+
+def test_differential_privacy_is_claimed_in_full_or_not_at_all(
+    invoke: Callable[..., Result], iris: Path, tmp_path: Path
+) -> None:
+    options = (
+        "-k",
+        "3",
+        "--algorithm",
+        "dp",
+        "--group",
+        "hospital",
+        "--label",
+        "species",
+        "--low",
+        0,
+        "--high",
+        8,
+    )
+    claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
+    found = json.loads(
+        invoke("fit", iris, *options, *claim, "--out", tmp_path / "r", "--quiet", "--json").stdout
+    )
+    assert found["inertia"] is None and found["score"] is None and found["agreement"] is None
+    assert np.shape(found["centroids"]) == (3, 4)
+    assert len(list((tmp_path / "r" / "clients").glob("*.ledger"))) == 6
+    again = json.loads(invoke("resume", tmp_path / "r", "--quiet", "--json").stdout)
+    assert again["centroids"] == found["centroids"]
+    said = invoke("fit", iris, *options, *claim[:2], "--out", tmp_path / "s", exit_code=2).stderr
+    assert "missing: --delta, --unit, --neighbours" in said
