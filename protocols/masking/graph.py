@@ -3,8 +3,9 @@
 The sparse graph is the union of d/2 cycles: the members stand in a circle, in an order drawn by
 AES-256-CTR under H(session, cohort), and each shares with those whose distance is among d/2 fixed
 numbers. It is exactly d-regular. No party controls the order: the session is a hash over a fresh key
-of everyone. It is the same for all sums of a cohort: with another one for each sum, all of them would be
-known as soon as the session is, so that more could be tried, and keys agreed on anew each time.
+of everyone (who sends the last one can try many; `sizes` allows for that). It is the same for all sums
+of a cohort: with another one for each sum, all of them would be known as soon as the session is, so that
+more could be tried, and keys agreed on anew each time.
 
 The distances are public and the same for all graphs of (n, d): 16 sets are drawn from a hash, and the one
 with the smallest second eigenvalue is kept (the eigenvalues are the Fourier transform of the distances).
@@ -98,8 +99,9 @@ def _distances(n: int, d: int) -> tuple[Places, float]:
         on_circle = np.zeros(n)
         on_circle[half] = on_circle[n - half] = 1
         eigenvalue = float(np.abs(np.fft.rfft(on_circle)[1:]).max())
-        # Rounded up, so that the last bits of the transform cannot make two machines differ.
-        found.append((np.ceil(eigenvalue * 1000) / 1000, attempt, np.sort(np.concatenate([half, n - half]))))
+        # Some are whole: rounded up from above the transform's last bits, in which machines may differ.
+        rounded = np.ceil(eigenvalue * 1000 + 1e-6) / 1000
+        found.append((rounded, attempt, np.sort(np.concatenate([half, n - half]))))
     smallest, _, distances = min(found, key=lambda one: one[:2])
     return distances, smallest
 
@@ -129,7 +131,7 @@ def smallest_set(n: int, d: int, t: int, c: int, colluders: int) -> int:
     Args:
         n: clients.
         d: neighbours of each.
-        t: threshold.
+        t: threshold, above c.
         c: most colluders among a client's neighbours.
         colluders: C, those of the cohort.
 

@@ -7,7 +7,7 @@ Every party computes these numbers for itself, from the cohort's size and the si
 - *Colluders.* The graph's labels are drawn without regard to who colludes, so that a client's d
   neighbours are d of the n - 1 others: the colluders among them are hypergeometric. c is the smallest
   number with n P[Hyp(n - 1, C, d) > c] <= 2^-100, for C colluders in the cohort. The server and its
-  clients may try 2^60 keys, each a new graph, and fail with probability 1 - 2^-40.
+  clients may try keys until they have seen 2^60 graphs, and fail with probability 1 - 2^-40.
 - *Losses.* With at most a share `dropouts` of the cohort lost, no client loses more than d - t
   neighbours, but for one sum in 2^20: n P[Hyp(n - 1, floor(dropouts n), d) > d - t] <= 2^-20.
 - *Threshold.* 2t > d + c, as on the full graph: nobody gets both secrets of a client.

@@ -100,6 +100,12 @@ def test_the_second_eigenvalue_is_that_of_the_matrix(n: int, d: int) -> None:
     assert values[-2] <= second_eigenvalue(n, d) <= values[-2] + 0.0011
 
 
+@pytest.mark.parametrize(("n", "d", "whole"), [(312, 78, 18), (598, 112, 24), (870, 128, 28)])
+def test_whole_eigenvalues_are_rounded_up_beyond_the_last_bits(n: int, d: int, whole: int) -> None:
+    # A transform that gives 18 - 1e-14 and one that gives 18 + 1e-14 must lead to the same numbers.
+    assert second_eigenvalue(n, d) == whole + 0.001
+
+
 @pytest.mark.parametrize("n", [1000, 10_000])
 def test_no_set_of_distances_makes_a_bad_expander(n: int) -> None:
     for d in (128, 172):
@@ -174,8 +180,11 @@ def test_the_numbers_hold_together(n: int, share: float, dropouts: float) -> Non
     assert 2 * t > d + c and t <= d < MAX_HOLDERS and d % 2 == 0
     assert n * stats.hypergeom(n - 1, colluders, d).sf(c) <= 2.0**-100
     assert n * stats.hypergeom(n - 1, int(n * dropouts), d).sf(d - t) <= 2.0**-20 * (1 + 1e-6)
-    # Two sets of one number would need more honest clients than there are.
+    # Two sets of one number would need more honest clients than there are, where fewer collude too.
     assert 2 * numbers.honest > n - colluders
+    for fewer in (0, colluders // 2, colluders):
+        smallest = smallest_set(n, d, t, c, fewer)
+        assert smallest >= numbers.honest and 2 * smallest > n - fewer
 
 
 def test_neighbours_grow_as_the_logarithm_of_the_clients() -> None:
