@@ -24,21 +24,18 @@ from privfed.errors import (
 from privfed.protocols.group.bindings import channel_key, needed
 from privfed.protocols.group.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.group.scheme import Scheme
+from privfed.protocols.masking.advertising import read_advertisement
 from privfed.protocols.masking.bindings import session_of
 from privfed.protocols.masking.channel import Channel
 from privfed.protocols.masking.keys import (
     SERVER,
-    CryptographyError,
     Identity,
     agree,
     bound,
-    check_public_key,
     new_secret,
     public_key,
-    verify,
 )
 from privfed.protocols.masking.messages import (
-    Advertisement,
     AdvertiseRequest,
     Envelope,
     Listed,
@@ -108,26 +105,15 @@ class Relay:
         asked = [i for i in self._everyone if i not in self._lost]
         request = encode(AdvertiseRequest(fit, self._agreement.digest))
         replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
-        read, rejected = gather(replies, asked, lambda i, data: self._advertisement(i, data, fit))
+        read, rejected = gather(
+            replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)
+        )
         self._rejected |= rejected
         roster = {i: one for i, one in read.items() if isinstance(one, Listed)}
         self._refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
         self._require(roster, self._everyone, "advertise")
         self._lose((i for i in asked if i not in roster), "advertise")
         return tuple(roster[i] for i in sorted(roster))
-
-    def _advertisement(self, client: int, data: bytes, fit: bytes) -> Listed | Refusal:
-        name = self._name(client)
-        reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
-        if isinstance(reply, Refusal):
-            return reply
-        signed = bound("advertise", client, fit, self._agreement.digest, reply.key)
-        try:
-            verify(self._agreement.registry.clients[client], reply.signature, signed)
-            check_public_key(reply.key)
-        except CryptographyError as error:
-            raise MessageError(str(error), sender=name, stage="advertise") from None
-        return Listed(client, reply.key, reply.signature)
 
     def _prepared(self, fit: bytes, key: bytes, listed: tuple[Listed, ...]) -> Steps[None]:
         session = session_of(self._agreement, fit, listed)

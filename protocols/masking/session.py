@@ -18,6 +18,7 @@ from privfed.core.question import Question
 from privfed.core.secure_sum import Steps
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError, RefusedError
 from privfed.protocols.fixed_point import grid_of
+from privfed.protocols.masking.advertising import read_advertisement
 from privfed.protocols.masking.bindings import session_of
 from privfed.protocols.masking.channel import Channel
 from privfed.protocols.masking.client import MAX_PREPARED
@@ -32,10 +33,8 @@ from privfed.protocols.masking.keys import (
     extract,
     new_secret,
     public_key,
-    verify,
 )
 from privfed.protocols.masking.messages import (
-    Advertisement,
     AdvertiseRequest,
     Envelope,
     Listed,
@@ -88,7 +87,11 @@ class MaskedSession:
         everyone, fit, key = range(len(self._agreement.configuration.clients)), new_secret(), new_secret()
         request = encode(AdvertiseRequest(fit, self._agreement.digest))
         replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
-        read, self._rejected = gather(replies, everyone, lambda i, data: self._advertised(i, data, fit))
+        read, self._rejected = gather(
+            replies,
+            everyone,
+            lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit),
+        )
         roster = {i: reply for i, reply in read.items() if isinstance(reply, Listed)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
         needed = needed_to_open(len(everyone), self._agreement.configuration.terms)
@@ -102,19 +105,6 @@ class MaskedSession:
 
     def _sign(self, fit: bytes, key: bytes) -> bytes:
         return self._identity.sign(bound("advertise", SERVER, fit, self._agreement.digest, key))
-
-    def _advertised(self, client: int, data: bytes, fit: bytes) -> Listed | Refusal:
-        name = self._name(client)
-        reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
-        if isinstance(reply, Refusal):
-            return reply
-        signed = bound("advertise", client, fit, self._agreement.digest, reply.key)
-        try:
-            verify(self._agreement.registry.clients[client], reply.signature, signed)
-            check_public_key(reply.key)
-        except CryptographyError as error:
-            raise MessageError(str(error), sender=name, stage="advertise") from None
-        return Listed(client, reply.key, reply.signature)
 
     def _name(self, client: int) -> str:
         clients = self._agreement.configuration.clients
