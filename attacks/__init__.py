@@ -16,7 +16,7 @@ from privfed.attacks.membership import Membership
 from privfed.attacks.oracle import Oracle
 from privfed.attacks.probing import Probing
 from privfed.attacks.report import Report
-from privfed.attacks.results import Counts, Particles, Points, Result, Scores, Truth, evaluate
+from privfed.attacks.results import Counts, Particles, Points, Result, Truth, evaluate
 from privfed.attacks.tomography import Tomography
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "Probing",
     "Report",
     "Result",
-    "Scores",
     "Tomography",
     "Truth",
     "audit",

@@ -11,7 +11,7 @@ import pytest
 
 import privfed.attacks as package
 from privfed import DWFKMeans
-from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Scores, Truth, evaluate
+from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Truth, evaluate
 from privfed.attacks.bounds import Cells, linear_bound
 from privfed.attacks.measures import matched_rmse, matches, wasserstein
 from privfed.core.transcript import Transcript
@@ -88,14 +88,6 @@ def test_counts_are_right_or_wrong_or_not_claimed() -> None:
     )
     report = evaluate(claimed, Truth([ROWS]))
     assert (report.recovered, report.precision, report.claims) == (0.5, 2 / 3, 3)
-
-
-def test_scores_need_members() -> None:
-    scores = Scores(attack="Test", scores=np.array([2.0, 1.0, 0.0]))
-    report = evaluate(scores, Truth([ROWS], members=np.array([True, True, False])))
-    assert report.recovered == 1.0
-    with pytest.raises(ArgumentError, match="members"):
-        evaluate(scores, Truth([ROWS]))
 
 
 def test_a_client_that_is_not_there_is_an_error() -> None:
