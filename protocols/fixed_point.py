@@ -71,10 +71,10 @@ class Grid(Layout):
     def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
         with np.errstate(over="ignore"):
             largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
-        narrow, wide = _steps(largest, NARROW_BITS), _steps(largest, WIDE_BITS)
-        narrow = np.where(largest > 0, narrow, spec.resolution)
-        self.is_wide = narrow > spec.resolution
-        self.step = np.where(self.is_wide, wide, narrow)
+        self.step = np.where(largest > 0, _steps(largest, NARROW_BITS), spec.resolution)
+        self.is_wide = self.step > spec.resolution
+        if self.is_wide.any():
+            self.step[self.is_wide] = _steps(largest[self.is_wide], WIDE_BITS)
         if (self.step > spec.resolution).any():
             entry = int(np.argmax(self.step > spec.resolution))
             raise ArgumentError(
