@@ -17,7 +17,8 @@ from privfed.attacks import PassiveAttack, Report
 from privfed.cli.attacking import chosen, run_one, target_of
 from privfed.cli.options import json_option, names, quiet_option
 from privfed.cli.output import printed
-from privfed.cli.run_folder import read_transcript, replaced
+from privfed.cli.run_folder import read_transcript
+from privfed.data.writing import replaced
 from privfed.errors import ArgumentError
 
 _REPORT = "attacks.json"

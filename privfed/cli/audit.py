@@ -12,7 +12,8 @@ import numpy as np
 from privfed.attacks.audits import Audit, Claim, RunAudit, audit_one_run, audit_run, audit_samples
 from privfed.cli.attacking import true_rows
 from privfed.cli.options import json_option
-from privfed.cli.run_folder import read_transcript, replaced
+from privfed.cli.run_folder import read_transcript
+from privfed.data.writing import replaced
 from privfed.errors import ArgumentError, DataError
 
 

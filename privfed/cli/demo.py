@@ -27,11 +27,12 @@ from privfed.cli.output import kilobytes, printed
 from privfed.cli.picture import draw_convergence, save
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import SAW_SHORT, Result, result_of
-from privfed.cli.run_folder import pretty, replaced
+from privfed.cli.run_folder import pretty
 from privfed.cli.tradeoff import carry_out, load_study, tell
 from privfed.core.domain import Box
 from privfed.core.transcript import Transcript
 from privfed.data import partition
+from privfed.data.writing import replaced
 from privfed.engines.faults import Fault
 from privfed.experiments.planning import plan
 from privfed.face.clients import Clients, gather

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from privfed.cli.result import Result, SumRow
-from privfed.cli.run_folder import RESULT, pretty, replaced
+from privfed.cli.run_folder import RESULT, pretty
 from privfed.core.domain import FloatArray
+from privfed.data.writing import replaced
 from privfed.face.base import FederatedClusterer
 
 

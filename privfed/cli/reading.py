@@ -11,10 +11,11 @@ import numpy as np
 
 from privfed.cli.output import facts_table, printed, sums_table
 from privfed.cli.result import SumRow, began_of, server_saw, sum_rows
-from privfed.cli.run_folder import pretty, read_centroids, read_run, read_transcript, replaced
+from privfed.cli.run_folder import pretty, read_centroids, read_run, read_transcript
 from privfed.core.distances import assign
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import load_features
+from privfed.data.writing import replaced
 
 
 @click.command(short_help="Print the cluster of each row of a table.")

@@ -6,7 +6,6 @@ Trust: with the protocol "plain" the transcript in it holds every client's stati
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,15 +191,3 @@ def held(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise RunFolderError(f"{folder} is in use by another privfed; wait until it has ended.") from None
         yield
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".new-{path.name}")
-    try:
-        yield fresh
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -26,8 +26,9 @@ from privfed.cli.fitting import check_same_rows
 from privfed.cli.picture import COLOURS, save
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import began_of, server_saw
-from privfed.cli.run_folder import Source, Word, pretty, replaced
+from privfed.cli.run_folder import Source, Word, pretty
 from privfed.data import ClientTables
+from privfed.data.writing import replaced
 from privfed.errors import ProtocolError, ResumeError, RunFolderError
 from privfed.face.base import FederatedClusterer
 from privfed.face.clients import Clients

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from privfed.data.writing import replaced
 from privfed.experiments.page import page
 from privfed.experiments.pictures import by_data
 from privfed.experiments.planning import Plan
 from privfed.experiments.store import Store
 from privfed.experiments.summary import Advice, Row, advise, summarise
-from privfed.experiments.tables import replaced, write_tables
+from privfed.experiments.tables import write_tables
 
 PAGE, STUDY = "report.html", "study.toml"
 BOUNDS = ((0.01, 1.05), (0.01, 1.5), (0.1, 1.05), (0.5, 1.05))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from privfed import __version__
+from privfed.data.writing import replaced
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
 from privfed.experiments.study import Study
@@ -55,17 +55,6 @@ def axes(rows: Sequence[Row]) -> list[str]:
 def name_of(column: str) -> str:
     """Return what people call a measure."""
     return NAMES.get(column, column)
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` once it is complete."""
-    fresh = path.with_name(f".new-{path.name}")
-    try:
-        yield fresh
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> None:

@@ -6,9 +6,10 @@ import pytest
 from privfed.algorithms.lloyd import LloydSums
 from privfed.cli.picture import flat
 from privfed.cli.progress import Rounds
-from privfed.cli.run_folder import former_seconds, replaced
+from privfed.cli.run_folder import former_seconds
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
+from privfed.data.writing import replaced
 from privfed.metrics.score import Inertia
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)
