@@ -25,7 +25,7 @@ import numpy as np
 from privfed.errors import IntegrityError
 from privfed.protocols.ckks.grid import Slots
 from privfed.protocols.fixed_point import Words
-from privfed.protocols.masking.keys import bound, expand
+from privfed.protocols.masking.keys import bound, equal, expand
 from privfed.protocols.masking.keystream import keystream
 
 WORDS = 3
@@ -63,7 +63,7 @@ class Checks:
         """
         slots, limbs = totals[:-CHECK_SLOTS], totals[-CHECK_SLOTS:].reshape(WORDS, LIMBS)
         words = (limbs.astype(np.uint64) << _SHIFTS).sum(axis=1, dtype=np.uint64)
-        if not np.array_equal(words, self._words(slots)):
+        if not equal(words.tobytes(), self._words(slots).tobytes()):
             raise IntegrityError(
                 "the check words of an opened sum do not hold: it is not the sum of the clients' answers to "
                 "this question. The fit ends and its key is erased; the coordinator did not simply add."
