@@ -66,7 +66,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_surroundings(self.get_params(deep=False))
         seed = seed_from(self.random_state)
         if resume and self.run_dir is not None:
-            seed = (Transcript.load(Path(self.run_dir)).configuration.seed - self._rehearsed()) % 2**63
+            agreed = Transcript.load(Path(self.run_dir)).configuration.seed
+            seed = agreed if self.privacy is None else self.privacy.unseeded(agreed)
         protocol = protocol_of(self.protocol)
         algorithm = self._algorithm(clients.n_features, seed)
         configuration = configuration_of(
@@ -75,7 +76,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             algorithm=describe(self, clients.n_features),
             max_sums=algorithm.max_sums,
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=(seed + self._rehearsed()) % 2**63,
+            seed=seed if self.privacy is None else self.privacy.seeded(seed),
             domain=self.domain,
             privacy=self.privacy,
         )
@@ -94,11 +95,6 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
         return self
-
-    def _rehearsed(self) -> int:
-        """Return what a rehearsal's noise seed adds to the seed of the clients' randomness."""
-        rehearsal = self.privacy is not None and self.privacy.noise_seed is not None
-        return int(self.privacy.noise_seed) << 32 if rehearsal else 0
 
     def _gather(self, X: Any, groups: Any, y: Any) -> Clients:
         check_surroundings(self.get_params(deep=False))
@@ -127,7 +123,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.converged_ = outcome.converged
         self.privacy_spent_ = claim_of(federation, protocol_of(self.protocol))
         if self.privacy is not None:
-            self.privacy.check_delta(outcome.n_rows)
+            self.privacy.check_delta(outcome.n_rows, len(clients.names))
         self._n_features_out = len(outcome.centers)
         self.labels_ = self._labels(clients)
 

@@ -25,7 +25,7 @@ from privfed.privacy.privacy import Privacy
 
 
 class DPKMeans(FederatedClusterer):
-    """k-means under differential privacy, over sums that nobody else can read.
+    """k-means under differential privacy, over any secure sum.
 
     Spends one budget on at most 13 noised sums: where the rows lie, a weighted set of points that stands
     for them, and two to eight Lloyd rounds, as many as the noise lets pay.
@@ -34,7 +34,8 @@ class DPKMeans(FederatedClusterer):
         n_clusters: number of clusters.
         method: "coreset", or as baselines "fastlloyd" and "lloyd": a start without a look at the data
             and two to seven Lloyd rounds (`privfed.algorithms.dp_baselines`).
-        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
+        protocol: name of a secure sum, or a configured object of `privfed.protocols`. Over "plain" each
+            client adds the whole noise; over the others the honest clients of a sum share it.
         privacy: a `privfed.Privacy`, which declares the domain too. There is no default.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.

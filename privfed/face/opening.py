@@ -229,7 +229,7 @@ def open_over(
         algorithm=purpose,
         max_sums=1 << 16,
         rule=rule,
-        seed=random_state,
+        seed=random_state if privacy is None else privacy.seeded(random_state),
         domain=domain,
         privacy=privacy,
     )

@@ -159,7 +159,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.transcript_.ended({"scale": Array.of(self.scale_)})
         self.privacy_spent_ = claim_of(self.federation_, protocol_of(self.protocol))
         if self.privacy is not None:
-            self.privacy.check_delta(moments.n_rows)
+            self.privacy.check_delta(moments.n_rows, len(self.federation_.setting.clients))
 
     def transform(self, X: Any) -> Any:
         """Return scaled rows, float64 of the shape of `X`; a list of arrays for a list of clients."""

@@ -71,12 +71,17 @@ class Privacy:
         """Return the seed of the clients' randomness: a rehearsal's noise follows from it."""
         return seed if self.noise_seed is None else (seed + (self.noise_seed << 32)) % 2**63
 
-    def check_delta(self, n_units: float) -> None:
-        """Warn where so many units, a noised number, make delta the chance that one of them is exposed."""
+    def unseeded(self, seed: int) -> int:
+        """Return the seed of which `seeded` gave this one."""
+        return (seed - self.seeded(0)) % 2**63
+
+    def check_delta(self, n_rows: float, n_clients: int) -> None:
+        """Warn where delta is the chance that one of so many units is exposed; rows are a noised number."""
+        n_units = n_rows if self.unit == "record" else n_clients
         if self.delta * n_units >= 1.0:
             warnings.warn(
-                f"delta={self.delta:g} times about {n_units:.0f} rows is at least 1: the claim allows that "
-                f"every fit exposes a row; choose delta far below {1.0 / n_units:.2g}.",
+                f"delta={self.delta:g} times about {n_units:.0f} units is at least 1: the claim allows that "
+                f"every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
                 stacklevel=2,
             )
 

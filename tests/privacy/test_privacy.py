@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privfed import metrics
 from privfed.algorithms.lloyd import LloydSums
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.domain import Ball, Box, Ranges
@@ -87,3 +88,23 @@ def test_noised_answers_lie_on_the_grid_and_keep_to_the_limits_of_a_client() -> 
     np.testing.assert_allclose(mean[:2], [np.sqrt(2.0)] * 2, atol=1e-3)
     assert np.linalg.norm(mean[2:]) == pytest.approx(0.5, abs=1e-3)
     np.testing.assert_allclose(flat.std(axis=0), 1e3 * np.repeat(noised.steps, 2), rtol=0.25)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])
+def test_a_rehearsals_seed_can_be_taken_apart_again(seed: int) -> None:
+    rehearsal = Privacy(**KNOWN, noise_seed=5)
+    assert rehearsal.seeded(seed) != seed
+    assert rehearsal.unseeded(rehearsal.seeded(seed)) == seed
+    assert Privacy(**KNOWN).seeded(seed) == seed
+
+
+def test_the_noise_of_a_metrics_rehearsal_follows_its_noise_seed() -> None:
+    rows = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+
+    def inertia(noise_seed: int) -> float:
+        return metrics.inertia(
+            [rows, rows], np.zeros((1, 2)), privacy=Privacy(**KNOWN, noise_seed=noise_seed), protocol="plain"
+        )
+
+    assert inertia(1) == inertia(1)
+    assert inertia(1) != inertia(2)
