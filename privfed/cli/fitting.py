@@ -67,8 +67,10 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
         DataError: rows outside the declared domain.
     """
     protocol = run.parameters.words["protocol"]
+    private = run.parameters.declared.epsilon is not None
     n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
-    if wanted > n_rows:
+    # Under differential privacy neither the number of rows nor one outside the domain may lead to an error.
+    if wanted > n_rows and not private:
         raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
     if len(tables.names) == 1 and protocol != "plain":
         raise ArgumentError(
@@ -76,8 +78,7 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
             "name the column that tells clients apart with --group, or take --protocol plain."
         )
     labels = None if run.source.label is None else tables.labels
-    # Under differential privacy rows outside the domain are clipped: an error would tell of them.
-    domain = None if run.parameters.declared.epsilon is not None else run.parameters.declared.domain()
+    domain = None if private else run.parameters.declared.domain()
     return gather(tables.arrays, y=labels, names=tables.names, domain=domain)
 
 

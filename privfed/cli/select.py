@@ -96,9 +96,11 @@ def _range(asked: Asked, n_rows: int) -> range | None:
             raise ArgumentError("--min-k goes with --max-k; give both, or none.")
         return None
     low = 2 if asked.min_k is None else asked.min_k
-    if not 2 <= low <= asked.max_k <= n_rows:
+    # Under differential privacy the number of rows may lead to no error.
+    most = asked.max_k if asked.declared.epsilon is not None else n_rows
+    if not 2 <= low <= asked.max_k <= most:
+        rows = "" if asked.declared.epsilon is not None else f" <= {n_rows}, the rows"
         raise ArgumentError(
-            f"--min-k and --max-k must satisfy 2 <= min <= max <= {n_rows}, the rows, "
-            f"got {low} and {asked.max_k}."
+            f"--min-k and --max-k must satisfy 2 <= min <= max{rows}, got {low} and {asked.max_k}."
         )
     return range(low, asked.max_k + 1)

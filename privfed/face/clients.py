@@ -164,12 +164,10 @@ def _check_alike(clients: Clients) -> None:
 
 def _check_domain(clients: Clients, domain: Domain) -> None:
     for name, data in zip(clients.names, clients.data, strict=True):
-        outside = int(np.count_nonzero(~domain.contains(data.features)))
-        if outside:
-            raise DataError(
-                f"client {name} has {outside} rows outside the domain; declare a larger one, or clip them."
-            )
+        # Which client must mend its data is said, and no number of what it holds.
+        if not domain.contains(data.features).all():
+            raise DataError(f"client {name} has rows outside the domain; declare a larger one, or clip them.")
         if domain.max_rows is not None and data.n_rows > domain.max_rows:
             raise DataError(
-                f"client {name} has {data.n_rows} rows, declared were max_rows={domain.max_rows} at most."
+                f"client {name} has more rows than the declared max_rows={domain.max_rows}; declare more."
             )

@@ -255,3 +255,26 @@ def test_differential_privacy_is_claimed_in_full_or_not_at_all(
     assert again["centroids"] == found["centroids"]
     said = invoke("fit", iris, *options, *claim[:2], "--out", tmp_path / "s", exit_code=2).stderr
     assert "missing: --delta, --unit, --neighbours" in said
+
+
+def test_under_privacy_no_number_of_rows_leads_to_an_error(
+    invoke: Callable[..., Result], failing: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "few.csv").write_text("g,a\n" + "".join(f"c{i % 4},{i % 3}\n" for i in range(8)))
+    options = (
+        tmp_path / "few.csv",
+        "--group",
+        "g",
+        "-k",
+        9,
+        "--low",
+        0,
+        "--high",
+        2,
+        "--out",
+        tmp_path / "r",
+    )
+    assert "9 clusters" in failing("fit", *options)
+    claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
+    found = json.loads(invoke("fit", *options, "--algorithm", "dp", *claim, "--quiet", "--json").stdout)
+    assert np.shape(found["centroids"]) == (9, 1)

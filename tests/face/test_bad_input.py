@@ -139,9 +139,11 @@ def test_more_clusters_than_rows_is_an_error_that_names_both(init: str, protocol
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        pytest.param(Box(-1, 1), r"client \d has \d+ rows outside the domain", id="box"),
-        pytest.param(Ball(2), r"client \d has \d+ rows outside the domain", id="ball"),
-        pytest.param(Box(-9, 19, max_rows=30), "client 0 has 40 rows, declared were max_rows=30", id="rows"),
+        pytest.param(Box(-1, 1), r"^client \d has rows outside the domain;", id="box"),
+        pytest.param(Ball(2), r"^client \d has rows outside the domain;", id="ball"),
+        pytest.param(
+            Box(-9, 19, max_rows=30), "^client 0 has more rows than the declared max_rows=30;", id="rows"
+        ),
         pytest.param(Box([0, 0, 0], 1), "the data has 2 features", id="other-features"),
         pytest.param(Ball(1, [0, 0, 0]), "the data has 2 features", id="ball-of-other-features"),
     ],
