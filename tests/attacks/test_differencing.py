@@ -133,12 +133,13 @@ def test_minimum_counts_hide_cells_and_not_all_rows() -> None:
     assert report.precision >= 0.95
 
 
-@pytest.mark.parametrize(("name", "init", "least"), [("wine", "kfed", 0.1), ("iris", "coreset", 0.3)])
+@pytest.mark.parametrize(("name", "init", "least"), [("wine", "kfed", 0.1), ("iris", "coreset", 0.4)])
 def test_several_local_steps_leave_rounds_at_rest(name: str, init: str, least: float) -> None:
     clients = real(name, 0)
     report = differenced(clients, fitted(clients, 5, 0, n_init=10, init=init, local_iter=5), 0)
     assert report.precision >= 0.95
-    assert least <= report.recovered <= 1.0
+    assert least <= report.bound
+    assert 0.9 * report.bound <= report.recovered <= report.bound
 
 
 def test_rounds_that_local_steps_ended_on_the_way_are_left_out() -> None:
