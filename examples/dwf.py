@@ -126,7 +126,7 @@ class Scale:
 
 
 QUICK = Scale(2, 0, (0.1, 1.0), 0, 0, 60)
-FULL = Scale(6, 2, (0.05, 0.1, 0.25, 0.5, 1.0), 4000, 20, 600)
+FULL = Scale(4, 2, (0.1, 0.5, 1.0), 3000, 10, 400)
 
 
 class Job(NamedTuple):
