@@ -33,7 +33,7 @@ test: install ## Check style, types and imports and run the tests
 
 # pytest exits 5 where it finds no test at all; having no slow test is no failure.
 test-slow: install ## Run only the slow tests
-	$(ONE_THREAD) $(BIN)/pytest -n auto -q -m slow || [ $$? -eq 5 ]
+	$(ONE_THREAD) $(BIN)/pytest -n auto -q -m slow --timeout=1200 || [ $$? -eq 5 ]
 
 test-all: test test-slow ## Run everything that test runs, and the slow tests
 
