@@ -24,6 +24,7 @@ from privfed.experiments.pictures import Number, Picture
 from privfed.experiments.planning import Plan
 from privfed.experiments.summary import Advice, Row, Stat, shown
 from privfed.experiments.tables import columns, name_of
+from privfed.experiments.together import together
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
 MEANINGS = {
@@ -54,6 +55,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
         ("tradeoff", "Utility against leakage", _group(rows, "pareto")),
         ("leakage", "Leakage over the rounds", _group(rows, "leaks")),
         ("privacy", "Price of differential privacy", _group(rows, "frontier")),
+        ("together", "All fits together", _together(rows)),
         ("cost", "Cost", _group(rows, "costs")),
         ("convergence", "Convergence", _group(rows, "convergence")),
         ("table", "All configurations", _table(plan, rows)),
@@ -163,6 +165,16 @@ def _cell(one: str | Number, rows: Sequence[Row]) -> str:
     if one.row == 0:
         return f'<td class="number">{shown(one.value)}</td>'
     return f'<td class="number">{_figure(one.value, one.sd, 0, rows[one.row - 1], one.name)}</td>'
+
+
+def _together(rows: Sequence[Row]) -> str:
+    told = "".join(f"<li>{escape(str(one))}</li>" for one in together(rows))
+    if not told:
+        return ""
+    return (
+        "<p>Each fit keeps its own budget. Who reads this report has read all of them, and claims add "
+        f"up:</p><ul>{told}</ul>"
+    )
 
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:

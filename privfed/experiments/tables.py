@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
 from privfed.experiments.study import Study
 from privfed.experiments.summary import COSTS, Advice, Row, Stat, plain
+from privfed.experiments.together import together
 
 NAMES = {
     "score_ratio": "cost ratio",
@@ -98,6 +100,7 @@ def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> dict
         "privfed": __version__,
         "seeds": plan.seeds,
         "configurations": [plain(row) for row in rows],
+        "together": [asdict(one) for one in together(rows)],
         "advice": [
             {
                 "leakage": one.leakage,

@@ -1,6 +1,7 @@
 """The report of a study with differential privacy, published curves, and measurements that fail."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from privfed.experiments.report import write_report
 from privfed.experiments.store import Store
 from privfed.experiments.study import Data
 from privfed.experiments.summary import Row
+from privfed.experiments.together import together
 
 STUDY = """\
 name = "Private"
@@ -106,3 +108,11 @@ def test_published_curves_are_shown_for_their_own_data_only(
     row = private[2][0]
     other = dataclasses.replace(row, setup=msgspec.structs.replace(row.setup, data=data))
     assert _anchors(other) == (ANCHORS[data.source] if known else {})
+
+
+def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:
+    folder, _, rows = private
+    (one,) = together(rows)
+    assert one.epsilon > 10.0
+    assert str(one) in (folder / "report.html").read_text("utf-8")
+    assert json.loads((folder / "results.json").read_text("utf-8"))["together"] == [dataclasses.asdict(one)]
