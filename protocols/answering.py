@@ -28,13 +28,23 @@ class RangedAnswer:
     clipped: int
 
 
-def admit(data: bytes, policy: ClientPolicy, configuration: Configuration) -> Question:
+def admit(
+    data: bytes, policy: ClientPolicy, configuration: Configuration, *, server_opens: bool = True
+) -> Question:
     """Decode a question and check it against the policy and the configuration.
+
+    Args:
+        data: the encoded question.
+        policy: of the client.
+        configuration: what it agreed to.
+        server_opens: whether the server reads the sum; then the server cannot be who noises it.
 
     Raises:
         MessageError: not a well-formed question.
         PolicyError: the policy refuses it; the error's text is the code of the refusal.
     """
+    if server_opens and configuration.noised_by_server:
+        raise PolicyError("policy:noise")
     question = question_from_bytes(data)
     code = policy.refuses_question(question, configuration)
     if code is not None:

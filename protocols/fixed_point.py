@@ -19,6 +19,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes
 from privfed.core.statistics import StatisticsSpec
 from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
 
 Words = npt.NDArray[np.uint64]
 
@@ -61,6 +62,8 @@ class Layout:
 class Grid(Layout):
     """The grid of one question for cohorts of at most `n_clients` clients.
 
+    `reach` is how far noise that comes to the sum moves each value at most.
+
     The words of an answer are its narrow entries, the grid's own two entries, then the low limbs
     and the high limbs of its wide entries.
 
@@ -68,9 +71,9 @@ class Grid(Layout):
         ArgumentError: even two limbs are coarser than an entry's resolution.
     """
 
-    def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
+    def __init__(self, spec: StatisticsSpec, n_clients: int, reach: FloatArray | float = 0.0) -> None:
         with np.errstate(over="ignore"):
-            largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
+            largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high)) + reach
         self.step = np.where(largest > 0, _steps(largest, NARROW_BITS), spec.resolution)
         self.is_wide = self.step > spec.resolution
         if self.is_wide.any():
@@ -129,4 +132,5 @@ def _steps(largest: FloatArray, bits: int) -> FloatArray:
 @lru_cache(maxsize=32)
 def grid_of(question: bytes, n_clients: int) -> Grid:
     """Return the grid of an encoded question for cohorts of at most `n_clients` clients."""
-    return Grid(question_from_bytes(question).spec, n_clients)
+    asked = question_from_bytes(question)
+    return Grid(asked.spec, n_clients, asked.reach if isinstance(asked, Noised) else 0.0)

@@ -4,6 +4,7 @@ from privfed.attacks.audits.canaries import audit_one_run
 from privfed.attacks.audits.noise import audit_noises, audit_pmf, exact_epsilon, hockey_stick
 from privfed.attacks.audits.runs import RunAudit, audit_run
 from privfed.attacks.audits.samples import Audit, Claim, audit, audit_samples
+from privfed.attacks.audits.units import audit_units
 
 __all__ = [
     "Audit",
@@ -15,6 +16,7 @@ __all__ = [
     "audit_pmf",
     "audit_run",
     "audit_samples",
+    "audit_units",
     "exact_epsilon",
     "hockey_stick",
 ]

@@ -9,7 +9,7 @@ is enough for the claim is accounting, and is not tested here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,15 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from privfed.attacks.audits.noise import Dependence, audit_noises
+from privfed.attacks.audits.units import without_noise
 from privfed.core.conversation import Total
 from privfed.core.domain import FloatArray
+from privfed.core.federation import client_generator
 from privfed.core.question import ClientData, question_from_bytes
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 
-_NEXT_TO_NONE = 1e-3
-"""Standard deviation, in steps, of noise that is zero in every draw (its odds are e^-500000)."""
 _FEWEST = 4
 _MOST_PAIRED = 60
 
@@ -85,13 +85,15 @@ def audit_run(
 
     Args:
         transcript: of a run with differential privacy.
-        clients: rows of every client, by position, (n_i, n_features).
+        clients: rows of every client, by position, (n_i, n_features); where the declared domain is a ball,
+            moved into it, as clients do (`Ball.clip`).
         confidence: chance that a run as declared passes, in (0.5, 1).
 
     Raises:
         ArgumentError: the run has no noised totals, or other clients.
     """
-    names = transcript.configuration.clients
+    agreed = transcript.configuration
+    names = agreed.clients
     if len(clients) != len(names):
         raise ArgumentError(f"the run has {len(names)} clients, rows of {len(clients)} were given.")
     data = [ClientData(np.asarray(rows, dtype=np.float64)) for rows in clients]
@@ -99,7 +101,8 @@ def audit_run(
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
         if isinstance(question, Noised):
-            for name, noise in _noise(question, total, data).items():
+            generators = [client_generator(agreed.seed, names[i], asked.index) for i in total.contributors]
+            for name, noise in _noise(question, total, data, generators).items():
                 noises[f"{name} of sum {asked.index} ({asked.purpose})"] = noise
     if not noises:
         raise ArgumentError("the run has no noised totals: it claims no differential privacy to be audited.")
@@ -116,11 +119,13 @@ def audit_run(
     )
 
 
-def _noise(question: Noised, total: Total, data: Sequence[ClientData]) -> dict[str, FloatArray]:
+def _noise(
+    question: Noised, total: Total, data: Sequence[ClientData], generators: Sequence[np.random.Generator]
+) -> dict[str, FloatArray]:
     """Return the noise in each array of a total, flat, in units of its declared standard deviation."""
-    bare = replace(question, sigma=np.full_like(question.sigma, _NEXT_TO_NONE), rehearsal=True)
     inside = [data[i].within(question.ranges)[0] for i in total.contributors]
-    exact = bare.answer_all(inside, [np.random.default_rng(0) for _ in inside])
+    # With their own generators simulated clients draw the same batches again.
+    exact = without_noise(question).answer_all(inside, generators)
     return {
         name: ((total.statistics[name] - sum(answer[name] for answer in exact)) / declared).ravel()
         for name, declared in question.noise_std(len(inside)).items()

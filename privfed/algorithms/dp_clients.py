@@ -24,17 +24,14 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from privfed.algorithms.dp_scale import Scale
+from privfed.algorithms.dp_scale import Scale, octave
 from privfed.algorithms.dp_sums import HAIR, HashSums, SumsInCells
 from privfed.core.conversation import Ask, Conversation, Total
-from privfed.core.domain import FloatArray, Ranges
+from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import step_of
-
-SIZE_SHARE = 0.01
-"""Share of the budget for the histogram of the clients' sizes."""
 
 LENGTH_SHARE = 0.02
 """Share of a question's weight for the lengths of counts and sums."""
@@ -45,7 +42,6 @@ PROBE_SHARE = 0.02
 LONGEST = 2.0**0.5
 """Bound on the pair of a client's lengths, each at most 1."""
 
-PER_OCTAVE, N_SIZES = 2, 50
 _MARGIN = 1.25
 
 Result = TypeVar("Result")
@@ -59,27 +55,6 @@ class Lengths(NamedTuple):
 
 
 WHOLE = Lengths()
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClientSizes(Question):
-    """Ask how many clients hold how many rows, two bins an octave. Statistics: `clients` (N_SIZES,)."""
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """One mark a client."""
-        return StatisticsSpec(Entry("clients", (N_SIZES,), 0.0, 1.0, step_of(1.0)))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        sizes = np.array([client.n_rows for client in clients], dtype=np.float64)
-        bins = np.clip(np.ceil(PER_OCTAVE * np.log2(sizes)), 0, N_SIZES - 1).astype(np.intp)
-        return [Statistics(clients=mark) for mark in np.eye(N_SIZES)[bins]]
 
 
 @register
@@ -177,24 +152,6 @@ class ClientShares(ClientLengths):
         return Statistics(**shares, length=list(length))
 
 
-def typical_size(ranges: Ranges) -> Conversation[float]:
-    """Find a number of rows that about four in five clients do not exceed."""
-    ask = Ask(
-        ClientSizes(ranges=ranges),
-        purpose="client sizes",
-        weights={"clients": SIZE_SHARE},
-        limits={"clients": 1.0},
-    )
-    total = yield ask
-    counts, noise = total.statistics["clients"], (total.noise_std or {})["clients"]
-    # Bins that noise alone may fill are left out: many of them would outweigh the few that are full.
-    sure = np.where(counts > 3.0 * noise, counts, 0.0)
-    if not sure.any():
-        sure = np.where(counts == counts.max(), 1.0, 0.0)
-    reached = int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0])
-    return float(min(2.0 ** (reached / PER_OCTAVE), ranges.rows))
-
-
 def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
     return ClientShares(
         ranges=inner.ranges, inner=inner, rows=rows, most_count=most.counts, most_sum=most.sums
@@ -218,6 +175,7 @@ def by_client(
     share: float,
     probed: Lengths = WHOLE,
     equal: bool = False,
+    octaves: bool = False,
 ) -> Conversation[Result]:
     """Drive a conversation of record sums with clients in the place of records.
 
@@ -227,6 +185,7 @@ def by_client(
         share: of the budget, for all of it.
         probed: lengths that counts and sums are clipped to before a question of the kind was asked.
         equal: in questions of additive_over clients, divide by nothing but a client's own weights.
+        octaves: clip to lengths that are powers of two: noise, in steps, is then the same for all.
     """
     longest: dict[str, Lengths] = {}
     ask = next(conversation)
@@ -242,7 +201,8 @@ def by_client(
         weights = {name: weight * share * (1.0 - LENGTH_SHARE) for name, weight in asked.items()}
         weights["length"] = LENGTH_SHARE * share * sum(asked.values())
         total = yield replace(ask, question=question, weights=weights, limits=question.limits)
-        longest[type(inner).__name__] = _longest(total)
+        found = _longest(total)
+        longest[type(inner).__name__] = Lengths(*(octave(one, 1.0) for one in found)) if octaves else found
         try:
             ask = conversation.send(total)
         except StopIteration as finished:

@@ -91,14 +91,14 @@ def coreset(
     d = len(scale.center)
     cells = scale.n_rows / _least_rows(scale, share)
     if d <= GRID_FEATURES and cells > 3**d:
-        return (yield from _grid(scale, n_clusters, share, fill))
-    return (yield from _hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, 12))))
+        room = (scale.n_rows / max(fill * scale.count_noise(share, 0.8), 4.0)) ** (1.0 / d)
+        return (yield from gridded(scale, n_clusters, share, int(np.clip(floor(room), 3, 40))))
+    return (yield from hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, 12))))
 
 
-def _grid(scale: Scale, n_clusters: int, share: float, fill: float) -> Conversation[Coreset]:
-    ranges, d = scale.frame.ranges, len(scale.center)
-    room = (scale.n_rows / max(fill * scale.count_noise(share, 0.8), 4.0)) ** (1.0 / d)
-    per_axis = int(np.clip(floor(room), 3, 40))
+def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conversation[Coreset]:
+    """Ask for a coreset in the cells of a grid over the domain."""
+    ranges = scale.frame.ranges
     half = ranges.width / per_axis / 2.0
     reach = float(np.linalg.norm(half)) * (1.0 + 2.0**-30)
     question = GridSums(ranges=ranges, per_axis=per_axis, radius=reach)
@@ -116,7 +116,8 @@ def _grid(scale: Scale, n_clusters: int, share: float, fill: float) -> Conversat
     return Coreset(points, held, noise["sum"] * scale.radius / reach, False, False, share)
 
 
-def _hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
+def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
+    """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
     d = len(scale.center)
     directions = rng.standard_normal((d, n_planes))
     # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.

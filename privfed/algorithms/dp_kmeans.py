@@ -21,7 +21,7 @@ from math import log2, sqrt
 
 import numpy as np
 
-from privfed.algorithms.dp_clients import PROBE_SHARE, SIZE_SHARE, by_client, probe, typical_size
+from privfed.algorithms.dp_clients import PROBE_SHARE, by_client, probe
 from privfed.algorithms.dp_coreset import (
     CELLS_PER_CENTER,
     GRID_FEATURES,
@@ -42,6 +42,7 @@ from privfed.algorithms.server_kmeans import weighted_kmeans
 from privfed.algorithms.starts import Init
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.metrics.client_sizes import SIZE_SHARE, typical_size
 
 MOST_ROUNDS = 8
 
@@ -152,6 +153,11 @@ class Steps:
     keep_radius: bool = False
     equal: bool = False
 
+    def movement(self, step: FloatArray, last: FloatArray) -> FloatArray:
+        """Return how far centers move, given a round's step and their last movement."""
+        moved: FloatArray = self.learning_rate * step
+        return (1.0 - self.smoothing) * moved + (self.smoothing + self.momentum) * last
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateKMeans:
@@ -208,17 +214,12 @@ class PrivateKMeans:
             before, radius = state, state.radius
             question = self.steps.asking and self.steps.asking(scale.frame.ranges, before.centers, radius)
             state = yield from lloyd_round(scale, before, rest / rounds, question)
-            movement = self._movement(state.centers - before.centers, movement)
+            movement = self.steps.movement(state.centers - before.centers, movement)
             centers = scale.frame.ranges.clip(before.centers + movement)
             state = replace(state, centers=centers, radius=radius if self.steps.keep_radius else state.radius)
             history.append(frozen_array(centers))
         n_rows = round(scale.n_rows)
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, False, float("nan"))
-
-    def _movement(self, step: FloatArray, last: FloatArray) -> FloatArray:
-        steps = self.steps
-        moved: FloatArray = steps.learning_rate * step
-        return (1.0 - steps.smoothing) * moved + (steps.smoothing + steps.momentum) * last
 
     def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:
         """Return the coreset, or the given centers as points of which nothing is sure."""

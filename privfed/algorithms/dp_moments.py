@@ -13,13 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.dp_clients import SIZE_SHARE, by_client, typical_size
+from privfed.algorithms.dp_clients import by_client
 from privfed.algorithms.dp_scale import Scale, frame_of, scaled
 from privfed.algorithms.dp_sums import CenterSum, SizeSums
 from privfed.core.conversation import Ask, Conversation, Setting
 from privfed.core.distances import IntArray
 from privfed.core.domain import FloatArray
 from privfed.core.question import register
+from privfed.metrics.client_sizes import SIZE_SHARE, typical_size
 from privfed.metrics.moments import Moments
 
 

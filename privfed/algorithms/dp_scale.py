@@ -10,7 +10,7 @@ domain's middle; their sum; a histogram of their distances to the centre, and th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import log2, sqrt
 
 import numpy as np
 from scipy.stats import chi
@@ -120,8 +120,19 @@ def replaces_records(setting: Setting) -> bool:
     return terms is not None and terms.neighbours == "replace-one" and terms.unit == "record"
 
 
-def scaled(setting: Setting, n_clusters: int) -> Conversation[Scale]:
-    """Find the number of rows, their centre and their radius with three sums."""
+def octave(length: float, unit: float) -> float:
+    """Return unit / 2^j, j from 0 to 40, that is nearest to a length in ratio."""
+    return unit * 2.0 ** -min(max(round(log2(unit / max(length, unit * 2.0**-41))), 0), 40)
+
+
+def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversation[Scale]:
+    """Find the number of rows, their centre and their radius with three sums.
+
+    Args:
+        setting: declares privacy and a domain.
+        n_clusters: number of clusters.
+        octaves: clip to octaves of the domain's radius: noise, in steps, is then the same for all.
+    """
     frame, replaced = frame_of(setting), replaces_records(setting)
     ranges, d = frame.ranges, setting.n_features
     total = yield Ask(
@@ -136,6 +147,7 @@ def scaled(setting: Setting, n_clusters: int) -> Conversation[Scale]:
     cap = frame.radius
     if unsure <= 0.25 * frame.radius:
         cap = float(np.clip(1.2 * (spread + unsure), 0.2 * frame.radius, frame.radius))
+    cap = octave(cap, frame.radius) if octaves else cap
 
     total = yield Ask(
         CenterSum(ranges=ranges, center=frame.middle, radius=cap),
@@ -146,7 +158,7 @@ def scaled(setting: Setting, n_clusters: int) -> Conversation[Scale]:
     variance = (_noise(total.noise_std)["sum"] / n_rows) ** 2
     # James and Stein, positive part: towards the middle as far as the offset may be noise alone. Where
     # noise is longer than any mean may be, what is left is still noise: the mean is within the cap.
-    shrunk = max(0.0, 1.0 - d * variance / max(float(offset @ offset), np.finfo(float).tiny))
+    shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
     prior = (0.5 * cap) ** 2 / d
     offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
     center = np.clip(frame.middle + offset, ranges.low, ranges.high)

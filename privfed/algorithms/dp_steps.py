@@ -24,7 +24,7 @@ import numpy as np
 from privfed.algorithms.dp_sums import HAIR, SumsInCells
 from privfed.algorithms.lloyd import check_centers
 from privfed.core.domain import FloatArray
-from privfed.core.memberships import Distances, check_fuzzifier, shares
+from privfed.core.memberships import check_fuzzifier, distances_alone, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
@@ -80,7 +80,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = Distances(rows).to(self.centers)
+        squares = distances_alone(rows, self.centers)
         # A hair less, so that rounding makes no vector of memberships longer than one.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
         step, reach = step_of(self.radius), self.radius * HAIR
@@ -137,12 +137,17 @@ class LocalMovements(SumsInCells):
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
         weight, total = (entry.name for entry in self.steps.spec.entries)
-        return [
-            self._one(np.maximum(answer[weight], 0.0), answer[total], moved=total == "movement")
-            for answer in self.steps.answer_all(clients, generators)
-        ]
+        with np.errstate(all="ignore"):  # A warning of a user's weighting would tell of the rows.
+            answers = self.steps.answer_all(clients, generators)
+        return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:
+        # What a user's weighting makes of some rows may be no number, or negative: no weight then.
+        kept, high = np.isfinite(weight) & (weight >= 0.0), np.asarray(self.steps.spec.entries[0].high)
+        kept &= np.isfinite(total).all(axis=1)
+        within = np.where(kept, high / np.fmax(weight, high), 0.0)
+        weight = np.where(kept, weight, 0.0) * within
+        total = np.where(kept[:, None], total, 0.0) * within[:, None]
         movement = total if moved else total - weight[:, None] * self._centers
         length, reach = np.linalg.norm(movement, axis=1), weight * self.radius * HAIR
         shorter = np.divide(reach, length, out=np.ones_like(length), where=length > reach)

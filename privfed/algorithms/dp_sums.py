@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.lloyd import check_centers
-from privfed.core.distances import FEW_FEATURES, IntArray, assign, cell_sums
+from privfed.core.distances import FEW_FEATURES, IntArray, assign_alone, cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -329,9 +329,9 @@ class RelativeSums(OffsetSums):
 
 
 def nearest_centers(rows: FloatArray, centers: FloatArray) -> IntArray:
-    """Return each row's nearest center, (n_rows,); with few features block by block and exact."""
+    """Return each row's nearest center, (n_rows,), whatever rows lie beside it."""
     if rows.shape[1] > FEW_FEATURES:
-        return assign(rows, centers)
+        return assign_alone(rows, centers)
     labels = np.empty(len(rows), dtype=np.intp)
     for first in range(0, len(rows), _BLOCK):
         # Column by column all stays in the processor's cache: up to three times as fast as whole rows.

@@ -15,6 +15,7 @@ import msgspec
 from privfed.core.domain import Domain
 from privfed.core.messages import Array, encode
 from privfed.core.question import Question
+from privfed.core.statistics import Entry, StatisticsSpec
 from privfed.errors import ArgumentError
 
 
@@ -119,6 +120,32 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ArgumentError(f"dropouts must lie in [0, 1), got dropouts={self.dropouts}.")
 
 
+class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server must know to noise one sum that it cannot read, and no more; one value an entry.
+
+    All are counted in steps of the entry's grid, so that a scale that follows from totals is not told.
+
+    Args:
+        sizes: numbers of values.
+        sigma: standard deviations of the noise.
+        low: lowest values of a client's answer.
+        high: highest values.
+    """
+
+    sizes: tuple[int, ...]
+    sigma: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        """Layout and ranges of the sum, its entries named by their places."""
+        lines = zip(self.sizes, self.low, self.high, strict=True)
+        return StatisticsSpec(
+            *(Entry(str(i), (size,), low, high, 1.0) for i, (size, low, high) in enumerate(lines))
+        )
+
+
 class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The differential privacy that every total of a fit is noised for.
 
@@ -127,18 +154,24 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         delta: see `epsilon`.
         unit: what is protected: one "record" (a row of one client) or one "client" (all its rows).
         neighbours: "add-remove" or "replace-one" of that unit.
-        noise: "distributed": the honest clients of a sum reach the claim together; "local": each alone.
-        budget: mu^2 of the Gaussian-DP curve through (epsilon, delta): what all releases may cost together.
+        noise: "distributed": the honest clients of a sum reach the claim together; "local": each alone;
+            "server": no client, but the server, to sums that it cannot read.
+        budget: what all releases may cost together: mu^2 of the Gaussian-DP curve through (epsilon, delta);
+            for Skellam noise what the Renyi bound leaves of it.
         rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
+        schedule: what the server adds to each sum of the fit, fixed before the first; else empty.
+        mechanism: distribution of the noise, "gaussian" (discrete) or "skellam".
     """
 
     epsilon: float
     delta: float
     unit: Literal["record", "client"]
     neighbours: Literal["add-remove", "replace-one"]
-    noise: Literal["distributed", "local"]
+    noise: Literal["distributed", "local", "server"]
     budget: float
     rehearsal: bool = False
+    schedule: tuple[AddedNoise, ...] = ()
+    mechanism: Literal["gaussian", "skellam"] = "gaussian"
 
     def __post_init__(self) -> None:
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
@@ -179,9 +212,14 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def noising(self) -> int:
-        """How many clients of an opened sum are sure to add their share of the noise."""
-        local = self.privacy is not None and self.privacy.noise == "local"
-        return 1 if local else self.terms.honest
+        """How many draws of a question's noise an opened sum is sure to hold."""
+        alone = self.privacy is not None and self.privacy.noise != "distributed"
+        return 1 if alone else self.terms.honest
+
+    @property
+    def noised_by_server(self) -> bool:
+        """Whether the server noises the sums, and clients answer without noise."""
+        return self.privacy is not None and self.privacy.noise == "server"
 
     def digest(self) -> bytes:
         """Return SHA-256 of the configuration, 32 bytes."""

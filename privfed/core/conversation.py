@@ -74,7 +74,8 @@ class Setting:
         domain: declared domain of the data, or None.
         privacy: the differential privacy that totals are noised for, or None.
         noising: how many clients of a sum are sure to add their share of the noise; with all n clients
-            in a sum, its noise has n / noising times the variance that the claim needs.
+            in a sum, its noise has n / noising times the variance that the claim needs. 1 where noise
+            comes from the server, once.
     """
 
     clients: tuple[str, ...]
@@ -104,7 +105,12 @@ Conversation = Generator[Ask, Total, Sending]
 
 
 class Algorithm(Protocol[Outcome_co]):
-    """A federated algorithm. Deterministic given its own seed and the totals that it is sent."""
+    """A federated algorithm. Deterministic given its own seed and the totals that it is sent.
+
+    One whose attribute `fixed` is True asks alike whatever totals it is sent: as many questions, with the
+    same layouts, ranges, bounds and weights. A server that noises sums which it cannot read (`Privacy(
+    noise="server")`) must know these before, and learns nothing from what it knew.
+    """
 
     @property
     def max_sums(self) -> int:

@@ -15,14 +15,19 @@ FEW_FEATURES = 8
 """Up to this many columns differences are formed one by one: exact, and as fast as the matrix product."""
 
 
+def squared_differences(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared distances, (n_rows, n_centers), from differences: no row's depend on rows beside it."""
+    distances = np.empty((len(rows), len(centers)))
+    for j, center in enumerate(centers):
+        difference = rows - center
+        np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
+    return distances
+
+
 def squared_distances(rows: FloatArray, centers: FloatArray) -> FloatArray:
     """Return squared Euclidean distances, float64 of shape (n_rows, n_centers), never negative."""
     if rows.shape[1] <= FEW_FEATURES:
-        distances = np.empty((len(rows), len(centers)))
-        for j, center in enumerate(centers):
-            difference = rows - center
-            np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
-        return distances
+        return squared_differences(rows, centers)
     # Far from the origin the three terms would cancel: it is moved to between the centers.
     origin = centers.mean(axis=0)
     rows, centers = rows - origin, centers - origin
@@ -41,11 +46,35 @@ def assign(rows: FloatArray, centers: FloatArray) -> IntArray:
     """Return the index of each row's nearest center (the first of equals), shape (n_rows,)."""
     if rows.shape[1] <= FEW_FEATURES:
         return nearest(squared_distances(rows, centers))
+    return nearest(_scores(rows, centers))
+
+
+def _scores(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared distances but for a term of each row, (n_rows, n_centers), as a matrix product."""
     # |x - o|^2 is the same for every center, so that it may be left out; the origin o lies between the
     # centers, so that they are short and the products do not cancel.
     origin = centers.mean(axis=0)
     short = centers - origin
-    return nearest(np.einsum("kd,kd->k", short, short) + 2.0 * (short @ origin) - 2.0 * (rows @ short.T))
+    scores: FloatArray = np.einsum("kd,kd->k", short, short) + 2.0 * (short @ origin) - 2.0 * (rows @ short.T)
+    return scores
+
+
+def assign_alone(rows: FloatArray, centers: FloatArray) -> IntArray:
+    """Return `assign` of each row as if it were alone, shape (n_rows,).
+
+    A product of matrices may round a row differently beside other rows, so that one row more could move
+    others between centers that are equally near: what bounds one record's contribution must rule that
+    out. Rows whose nearest centers differ by little more than rounding are decided by differences.
+    """
+    if rows.shape[1] <= FEW_FEATURES:
+        return assign(rows, centers)
+    scores, size = _scores(rows, centers), np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    largest = float(np.sqrt(np.square(centers).sum(axis=1).max()))
+    unsure = 1e-10 * largest * (size + largest)
+    close = np.flatnonzero((scores <= (scores.min(axis=1) + unsure)[:, None]).sum(axis=1) > 1)
+    labels = nearest(scores)
+    labels[close] = nearest(squared_differences(rows[close], centers))
+    return labels
 
 
 def assign_each(clients: Sequence[FloatArray], stacked: FloatArray, centers: FloatArray) -> IntArray:

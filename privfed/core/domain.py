@@ -165,16 +165,21 @@ class Ball:
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
         # What `clip` returns must be inside: its last bits are relative to coordinates, not to the radius.
         rounding = 4 * np.finfo(np.float64).eps * float(np.linalg.norm(np.abs(center) + self.radius))
-        near = np.linalg.norm(rows - center, axis=1) <= self.radius * (1 + 1e-12) + rounding
-        return np.asarray(near & ((rows >= low) & (rows <= high)).all(axis=1), dtype=np.bool_)
+        within = ((rows >= low) & (rows <= high)).all(axis=1)
+        # Rows beyond the box are outside whatever their distance, whose square might overflow.
+        length = np.linalg.norm(np.clip(rows, low, high) - center, axis=1)
+        return np.asarray(within & (length <= self.radius * (1 + 1e-12) + rounding), dtype=np.bool_)
 
     def clip(self, rows: FloatArray) -> FloatArray:
         """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball."""
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
-        offset = rows - center
-        length = np.linalg.norm(offset, axis=1, keepdims=True)
-        scale: FloatArray = np.minimum(1.0, self.radius / np.maximum(length, self.radius))
-        return np.clip(np.where(length <= self.radius, rows, center + offset * scale), low, high)
+        # Halves, so that no difference overflows; over the farthest coordinate, so that no square does.
+        offset = rows / 2.0 - center / 2.0
+        unit = np.maximum(np.abs(offset).max(axis=1, keepdims=True), self.radius / 2.0)
+        length = np.linalg.norm(offset / unit, axis=1, keepdims=True)
+        reach = self.radius / 2.0 / unit
+        moved = center + self.radius * (offset / unit) / np.maximum(length, reach)
+        return np.clip(np.where(length <= reach, rows, moved), low, high)
 
 
 Domain = Box | Ball

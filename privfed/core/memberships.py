@@ -15,6 +15,7 @@ from functools import reduce
 
 import numpy as np
 
+from privfed.core.distances import squared_differences
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 
@@ -65,6 +66,11 @@ class Distances:
             center, row = np.nonzero(distances <= _CANCELLED * terms)
             distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
         return distances
+
+
+def distances_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared distances (n_centers, n_rows), those of each row as if it were alone."""
+    return np.ascontiguousarray(squared_differences(rows, centers).T)
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.messages import Array, encode
 from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, MessageError
@@ -64,6 +64,12 @@ class ClientData:
     def n_features(self) -> int:
         """Number of columns."""
         return int(self.features.shape[1])
+
+    def inside(self, domain: Domain) -> ClientData:
+        """Return the data with rows outside the domain moved to its nearest point."""
+        if domain.contains(self.features).all():
+            return self
+        return ClientData(domain.clip(self.features), self.labels)
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
         """Return the data with its rows clipped to `ranges`, and how many rows that moved."""

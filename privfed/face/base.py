@@ -79,6 +79,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             seed=seed if self.privacy is None else self.privacy.seeded(seed),
             domain=self.domain,
             privacy=self.privacy,
+            runs=algorithm,
         )
         self.federation_ = simulate(
             clients,

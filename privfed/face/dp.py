@@ -17,7 +17,7 @@ from privfed.core.configuration import ClientPolicy
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
 from privfed.core.secure_sum import SecureSum
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.face.base import FederatedClusterer
 from privfed.face.checks import check_integer
 from privfed.face.opening import Simulation
@@ -56,6 +56,7 @@ class DPKMeans(FederatedClusterer):
 
     Raises:
         ArgumentError: a parameter is out of its bounds, or `privacy` is None.
+        PrivacyError: a baseline at unit "client".
         BudgetError: a sum had to be asked again and nothing was kept for that (`Privacy(spare=...)`).
         DataError: a client's data cannot be used.
         ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
@@ -96,6 +97,10 @@ class DPKMeans(FederatedClusterer):
         if self.privacy is None:
             raise ArgumentError(
                 "DPKMeans needs privacy=Privacy(...); without differential privacy use DWFKMeans."
+            )
+        if self.method in ("fastlloyd", "lloyd") and self.privacy.unit == "client":
+            raise PrivacyError(
+                f'method={self.method!r} is a baseline for unit="record"; use method="coreset".'
             )
         if self.method in ("fastlloyd", "lloyd"):
             return LloydBaseline(n_clusters=self.n_clusters, method=self.method, seed=seed)

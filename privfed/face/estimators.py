@@ -52,7 +52,8 @@ class DWFKMeans(FederatedClusterer):
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
         privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.dp_kmeans`), at
             most eight, `tol`, `min_iter`, `patience` and `restart_score` are without effect, and
-            `inertia_` is None. At unit "record" it takes `local_iter=1`.
+            `inertia_` is None. At unit "record" it takes `local_iter=1`. With `noise="server"` it takes
+            `tol=0` and does exactly `max_iter` rounds: choose few, four to six.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.
         policy: what the clients answer; a `privfed.ClientPolicy`.
         domain: declared domain of the data, `privfed.Box` or `privfed.Ball`; None finds the ranges

@@ -21,6 +21,7 @@ from privfed.errors import PrivacyError
 from privfed.face.clients import Clients
 from privfed.face.dp import DPKMeans
 from privfed.privacy.privacy import Privacy, PrivacySpent
+from privfed.privacy.server_noise import FIXED_ONLY
 
 
 def check_local(params: dict[str, Any], privacy: Privacy) -> None:
@@ -33,6 +34,11 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
         raise PrivacyError(
             'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '
             'DWFKMeans with unit="client".'
+        )
+    if privacy.noise == "server":
+        raise PrivacyError(
+            f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
+            'noise="local" or "distributed".'
         )
     if params["merge"] != "summed":
         raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')

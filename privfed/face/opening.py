@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
+from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
 from privfed.core.door import set_opener
 from privfed.core.engine import Answerer, Client
@@ -27,6 +28,7 @@ from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
 from privfed.privacy.privacy import Privacy, PrivacySpent, privacy_spent
+from privfed.privacy.server_noise import scheduled
 from privfed.protocols import by_name
 
 SPARE_SUMS = 64
@@ -109,11 +111,25 @@ def configuration_of(
     seed: int,
     domain: Domain | None,
     privacy: Privacy | None = None,
+    runs: Algorithm[Any] | None = None,
 ) -> Configuration:
     """Return what the parties of a fit agree on.
 
+    Args:
+        clients: with their rows.
+        protocol: the secure sum.
+        algorithm: canonical text of what will run.
+        max_sums: most sums that it asks for.
+        rule: names each round's clients.
+        seed: of the clients' simulation randomness.
+        domain: declared domain, or None.
+        privacy: what is claimed, or None.
+        runs: what will run, where one algorithm asks everything; noise of the server needs it.
+
     Raises:
-        ArgumentError: the protocol cannot protect so few clients, or privacy declares another domain.
+        ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or
+            the server would noise sums that it opens.
+        PrivacyError: the server would noise sums that are not fixed before.
     """
     if privacy is not None:
         if domain is not None and domain is not privacy.domain:
@@ -121,7 +137,7 @@ def configuration_of(
         domain = privacy.domain
     n_clients = len(clients.names)
     low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
-    return Configuration(
+    configuration = Configuration(
         protocol=protocol.name,
         algorithm=algorithm,
         clients=clients.names,
@@ -134,6 +150,14 @@ def configuration_of(
         max_rows=None if domain is None else domain.max_rows,
         privacy=None if privacy is None else privacy.terms(),
     )
+    if privacy is None or privacy.noise != "server":
+        return configuration
+    if protocol.opens_to != "clients":
+        raise ArgumentError(
+            f'noise="server" protects nobody from the server, which opens {protocol.name!r} sums; use '
+            'noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
+        )
+    return scheduled(configuration, runs, privacy.domain, privacy.spare)
 
 
 def simulate(
@@ -156,7 +180,11 @@ def simulate(
     simulation = Simulation() if simulation is None else simulation
     positions = range(len(clients.names))
     session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
-    pool = Pool(clients.data, clients.names, configuration.seed)
+    data = clients.data
+    if configuration.privacy is not None and domain is not None:
+        # Questions know the box around a ball: each client moves its own rows onto the ball.
+        data = tuple(own.inside(domain) for own in data)
+    pool = Pool(data, clients.names, configuration.seed)
     folder = None if run_dir is None else Path(run_dir)
     if resume:
         if folder is None:
@@ -220,7 +248,8 @@ def open_over(
     privacy: Privacy | None = None,
 ) -> Federation:
     """Return a federation over client arrays, for questions of their own (metrics)."""
-    clients = gather(X, groups, labels, domain=domain)
+    # Under differential privacy an error about rows outside the domain would tell: they are clipped.
+    clients = gather(X, groups, labels, domain=domain if privacy is None else None)
     chosen = protocol_of(protocol)
     rule = CohortRule()
     configuration = configuration_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from privfed.algorithms.dp_fixed import FixedKMeans
 from privfed.algorithms.dp_kmeans import PrivateKMeans, Steps
 from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.dp_sums import RelativeSums, SumsInCells
@@ -19,10 +20,12 @@ from privfed.errors import PrivacyError
 from privfed.face.checks import check_init
 from privfed.privacy.privacy import Privacy
 
+Private = PrivateKMeans | FixedKMeans
+
 
 def private_weighted(
     params: dict[str, Any], weights: str, privacy: Privacy, n_features: int, seed: int
-) -> PrivateKMeans:
+) -> Private:
     """Return WF, DWF or EWF k-means under differential privacy.
 
     Raises:
@@ -53,10 +56,10 @@ def private_weighted(
         momentum=params["momentum"],
         equal=weights == "equal",
     )
-    return _algorithm(params, steps, n_features, seed)
+    return _algorithm(params, steps, privacy, n_features, seed)
 
 
-def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> PrivateKMeans:
+def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> Private:
     """Return federated mini-batch k-means under differential privacy; no cluster is drawn anew.
 
     Raises:
@@ -79,10 +82,10 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
     # One full batch moves a client's centers by its rate times a Lloyd step: the rate is applied here.
     rate = params["learning_rate"] * (params["client_learning_rate"] if full else 1.0)
     steps = Steps(asking=_lloyd if full else local, learning_rate=rate, smoothing=params["momentum"])
-    return _algorithm(params, steps, n_features, seed)
+    return _algorithm(params, steps, privacy, n_features, seed)
 
 
-def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> PrivateKMeans:
+def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> Private:
     """Return federated fuzzy c-means under differential privacy.
 
     Raises:
@@ -109,21 +112,30 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
         steps = WeightedFuzzyCentroids(ranges=ranges, centers=centers, m=m, **words)
         return LocalMovements(ranges=ranges, radius=radius, steps=steps)
 
-    return _algorithm(params, Steps(asking=asking, keep_radius=True), n_features, seed)
+    return _algorithm(params, Steps(asking=asking, keep_radius=True), privacy, n_features, seed)
 
 
 def _lloyd(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
     return RelativeSums(ranges=ranges, centers=centers, radius=radius)
 
 
-def _algorithm(params: dict[str, Any], steps: Steps, n_features: int, seed: int) -> PrivateKMeans:
-    return PrivateKMeans(
-        n_clusters=params["n_clusters"],
-        init=check_init(params["init"], params["n_clusters"], n_features),
-        max_iter=params["max_iter"],
-        steps=steps,
-        seed=seed,
-    )
+def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_features: int, seed: int) -> Private:
+    init = check_init(params["init"], params["n_clusters"], n_features)
+    words: dict[str, Any] = {"n_clusters": params["n_clusters"], "init": init, "steps": steps, "seed": seed}
+    if privacy.noise == "server":
+        _check_fixed(params)
+        return FixedKMeans(rounds=params["max_iter"], **words)
+    return PrivateKMeans(max_iter=params["max_iter"], **words)
+
+
+def _check_fixed(params: dict[str, Any]) -> None:
+    """Refuse words by which totals decide on the number of rounds, which the server sees."""
+    for name, needed in (("tol", 0), ("patience", None)):
+        if params.get(name, needed) != needed:
+            raise PrivacyError(
+                f'noise="server" needs a number of rounds that no total decides, got {name}={params[name]}; '
+                f'use {name}={needed} with max_iter as the number of rounds, or noise="distributed".'
+            )
 
 
 def _check_common(params: dict[str, Any]) -> None:

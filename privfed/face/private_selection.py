@@ -16,6 +16,7 @@ from privfed.face.base import FederatedClusterer, describe
 from privfed.face.clients import Clients
 from privfed.face.opening import configuration_of, protocol_of, seed_from, simulate
 from privfed.privacy.privacy import Privacy
+from privfed.privacy.server_noise import FIXED_ONLY
 
 INDICES = ("davies_bouldin", "fuzzy_davies_bouldin")
 """Indices that are found on a coreset."""
@@ -48,6 +49,8 @@ def choose_privately(
     Raises:
         PrivacyError: an estimator or an index that a coreset cannot stand in for.
     """
+    if privacy.noise == "server":
+        raise PrivacyError(FIXED_ONLY)
     seed = seed_from(model.random_state)
     algorithm = clone(model).set_params(n_clusters=max(candidates))._algorithm(clients.n_features, seed)
     if not isinstance(algorithm, PrivateKMeans) or index not in INDICES:

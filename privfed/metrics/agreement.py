@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
-from privfed.core.distances import assign
+from privfed.core.distances import assign_alone
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -60,7 +60,7 @@ class Contingency(Question):
         table = np.zeros((self.n_labels, len(self.centers)))
         if client.labels is not None:
             known = (client.labels >= 0) & (client.labels < self.n_labels)
-            np.add.at(table, (client.labels[known], assign(client.features[known], self.centers)), 1.0)
+            np.add.at(table, (client.labels[known], assign_alone(client.features[known], self.centers)), 1.0)
         return table
 
 

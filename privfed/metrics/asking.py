@@ -1,22 +1,31 @@
 """How metrics ask: a question as it is, or under differential privacy its twin, for the whole budget.
 
-The twins are in `privfed.metrics.private`, which also has their bounds.
+The twins are in `privfed.metrics.private`, which also has their bounds; how a client is asked as a whole,
+in `privfed.metrics.whole_clients`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
 import numpy as np
 
-from privfed.core.conversation import Ask, Total
+from privfed.core.configuration import PrivacyTerms
+from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.domain import Ball
 from privfed.core.federation import Federation
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.errors import PrivacyError
+from privfed.metrics.client_sizes import typical_size
+from privfed.metrics.whole_clients import SIZES_SHARE, AsOneRecord
+from privfed.privacy.bounds import RecordBounded
 
-TWINS: dict[type[Question], Callable[..., Question]] = {}
+Result = TypeVar("Result")
+
+TWINS: dict[type[Question], Callable[..., RecordBounded]] = {}
 """Question -> the same one with a proven bound for one record."""
 
 OF_CLIENTS: dict[type[Question], dict[str, float]] = {}
@@ -33,6 +42,17 @@ def _alone(federation: Federation, ask: Ask) -> Total:
     return total
 
 
+def driven(federation: Federation, conversation: Conversation[Result]) -> Result:
+    """Drive what is asked before a metric's own question."""
+    try:
+        ask = next(conversation)
+        while True:
+            ask = conversation.send(federation.ask(ask))
+    except StopIteration as finished:
+        result: Result = finished.value
+        return result
+
+
 def asked(federation: Federation, question: Question, purpose: str = "index") -> Statistics:
     """Ask a metric's question and return its total.
 
@@ -42,23 +62,40 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
     Raises:
         PrivacyError: the question has no bound for the unit, or the budget is spent.
     """
-    privacy = federation.setting.privacy
-    if privacy is None:
+    terms = federation.setting.privacy
+    if terms is None:
         return _alone(federation, Ask(question, purpose=purpose)).statistics
-    limits = OF_CLIENTS.get(type(question))
-    if (limits is None) != (privacy.unit == "record"):
+    limits, size, share = OF_CLIENTS.get(type(question)), 1.0, 1.0 - 1e-9
+    if limits is not None and terms.unit == "record":
         raise PrivacyError(
-            f"{type(question).__name__} has a bound for one {'record' if limits is None else 'client'}, not "
-            f'for unit="{privacy.unit}"; claim that unit.'
+            f"{type(question).__name__} has a bound for one client as a whole, not for one of its records; "
+            'claim unit="client".'
         )
     if type(question) in TWINS:
         words = {one.name: getattr(question, one.name) for one in fields(question)}
-        question = TWINS[type(question)](**words)
-    names = [entry.name for entry in question.spec.entries]
-    weights = dict.fromkeys(names, (1.0 - 1e-9) / len(names))
+        domain = federation.setting.domain
+        reach = domain.radius if isinstance(domain, Ball) else None
+        question = twin = TWINS[type(question)](**words, reach=reach)
+        if terms.unit == "client":
+            share -= SIZES_SHARE
+            size = driven(federation, typical_size(question.ranges, SIZES_SHARE))
+            question = AsOneRecord(ranges=question.ranges, inner=twin, rows=size)
+            limits = question.limits
+    weights = dict.fromkeys(_names(question), share / len(_paid(question, terms)))
     total = _alone(federation, Ask(question, purpose=purpose, weights=weights, limits=limits))
     noise, found = total.noise_std or {}, dict(total.statistics)
-    for name in set(names) - SIGNED:
+    for name in set(weights) - SIGNED:
         least = 2.0 * noise[name] if name == "count" else 0.0
         found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
-    return Statistics(**{name: found[name] for name in names})
+    return Statistics(**{name: size * found[name] for name in weights})
+
+
+def _names(question: Question) -> list[str]:
+    return [entry.name for entry in question.spec.entries]
+
+
+def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
+    """Return the entries that share the budget: one that no neighbour moves costs nothing."""
+    if not isinstance(question, RecordBounded) or terms.neighbours == "add-remove":
+        return _names(question)
+    return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

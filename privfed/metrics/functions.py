@@ -17,8 +17,8 @@ from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
 from privfed.metrics.agreement import Agreement, Contingency, agreement
-from privfed.metrics.asking import asked
-from privfed.metrics.ranges import Located, locate
+from privfed.metrics.asking import asked, driven
+from privfed.metrics.ranges import locate
 from privfed.metrics.score import Inertia
 from privfed.privacy.privacy import Privacy
 
@@ -34,7 +34,10 @@ def _door(
     if privacy is not None:
         options = {**options, "privacy": privacy}
     federation = open_federation(clients, labels, **options)
-    return federation, _known_ranges(federation) or _found_ranges(federation)
+    ranges = _known_ranges(federation)
+    if ranges is None:
+        ranges = driven(federation, locate(federation.setting, upcoming=(0,))).ranges
+    return federation, ranges
 
 
 def _known_ranges(federation: Federation) -> Ranges | None:
@@ -47,17 +50,6 @@ def _known_ranges(federation: Federation) -> Ranges | None:
         return None
     low, high = setting.domain.bounds(setting.n_features)
     return Ranges(low, high, setting.domain.max_rows or MOST_ROWS)
-
-
-def _found_ranges(federation: Federation) -> Ranges:
-    steps = locate(federation.setting, upcoming=(0,))
-    try:
-        ask = next(steps)
-        while True:
-            ask = steps.send(federation.ask(ask))
-    except StopIteration as finished:
-        located: Located = finished.value
-        return located.ranges
 
 
 def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
@@ -101,14 +93,16 @@ def labels_agreement(
         clients: list of tables, or a federation whose clients were given labels (`fit(X, y)`).
         centers: (n_clusters, n_features).
         labels: list of integer codes, one array a client; None with a federation.
-        n_labels: number of codes, public; by default the largest code in `labels` plus one.
+        n_labels: number of codes, public; by default the largest code in `labels` plus one, which under
+            differential privacy would tell of a row: then it is needed.
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
         **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
     """
     if n_labels is None:
-        if labels is None:
+        if labels is None or privacy is not None:
             raise ArgumentError(
-                "n_labels is needed where labels lie with the clients: pass how many codes there are."
+                "n_labels is needed where labels lie with the clients or are protected: pass how many codes "
+                "there are."
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     federation, ranges = _door(clients, labels, privacy, options)

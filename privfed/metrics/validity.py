@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from privfed.core.distances import IntArray, assign, cell_sums, nearest, squared_distances
+from privfed.core.distances import IntArray, assign, assign_alone, cell_sums, nearest, squared_differences
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.federation import Federation
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -111,7 +111,7 @@ class ClusterDistances(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
+        labels = assign_alone(rows, self.centers)
         distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
         count, total = self.summed(labels, distance**self.power)
         return Statistics(count=count, distance=total)
@@ -142,11 +142,11 @@ class ClusterSilhouettes(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
-        squares = squared_distances(rows, self.centers)
-        squares[np.arange(len(rows)), labels] = np.inf
-        own = distances_to(rows, self.centers, labels)
-        other = distances_to(rows, self.centers, nearest(squares))
+        squares = squared_differences(rows, self.centers)
+        labels, every = nearest(squares), np.arange(len(rows))
+        own = np.sqrt(squares[every, labels])
+        squares[every, labels] = np.inf
+        other = np.sqrt(squares.min(axis=1))
         # (b - a) / max(a, b); both are zero for a row on two centers, whose silhouette is zero.
         larger = np.maximum(own, other)
         ratio = np.divide(np.minimum(own, other), larger, out=np.ones_like(own), where=larger > 0)
@@ -184,7 +184,7 @@ class ClusterScatter(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
+        labels = assign_alone(rows, self.centers)
         # Rows relative to their centers are short, also where the data lies far from the origin.
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
         distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
@@ -269,11 +269,17 @@ def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None,
 
     The "mean Euclidean intra-cluster distance" of Triebe and Rajagopal 2019: over rows, not clusters.
     Arguments as for `davies_bouldin`, with one center or more.
+
+    Raises:
+        UndefinedIndexError: under differential privacy, where noise hides all rows.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options, least=1)
     question = ClusterDistances(ranges=ranges, centers=checked)
     total = asked(federation, question)
-    return float(total["distance"].sum() / np.rint(total["count"]).sum())
+    rows = float(np.rint(total["count"]).sum())
+    if rows < 1.0:
+        raise UndefinedIndexError("noise hides all rows; claim a larger epsilon, or pass fewer centers.")
+    return float(total["distance"].sum()) / rows
 
 
 def simplified_silhouette(

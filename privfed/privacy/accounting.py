@@ -82,7 +82,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         ArgumentError: a parameter is out of its bounds.
     """
     _check("mu", mu)
-    _check_delta(delta)
+    check_delta(delta)
     if gdp_delta(0.0, mu) * _SLACK <= delta:
         return 0.0
     # delta <= Phi(-z) <= exp(-z^2 / 2) for z >= 0.
@@ -106,7 +106,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         ArgumentError: a parameter is out of its bounds.
     """
     _check("epsilon", epsilon)
-    _check_delta(delta)
+    check_delta(delta)
     low, high = 0.0, 1.0
     while gdp_delta(epsilon, high) * _SLACK <= delta:
         low, high = high, 2.0 * high
@@ -159,6 +159,11 @@ def _check(name: str, value: float) -> None:
         raise ArgumentError(f"{name} must be finite and at least 0, got {name}={value!r}.")
 
 
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
+    """Check the delta of a claim.
+
+    Raises:
+        ArgumentError: it is not in [1e-300, 1).
+    """
     if not 1e-300 <= delta < 1.0:
         raise ArgumentError(f"delta must lie in [1e-300, 1), got delta={delta!r}.")

@@ -11,11 +11,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question
+from privfed.core.statistics import Entry
 
 STEPS_OF_A_BOUND = 2.0**20
 """Least number of steps of the grid within the bound of one record's contribution."""
@@ -60,6 +62,18 @@ def magnitude(l2: float) -> Bound:
     return Bound(l2, stay=1.0, move=1.0)
 
 
+def nonnegative(l2: float) -> Bound:
+    """Bound of vectors without negative values: two of them differ by no more than sqrt 2 times one."""
+    return Bound(l2, stay=2.0, move=2.0)
+
+
+def of_a_client(entry: Entry, l2: float) -> Bound:
+    """Bound of an entry of one client's answer, clipped to its range and its length to `l2`."""
+    if np.min(np.asarray(entry.low)) < 0.0:
+        return Bound(l2)
+    return nonnegative(l2) if prod(entry.shape) > 1 else magnitude(l2)
+
+
 class RecordBounded(Question):
     """A question whose statistics have a proven bound for one record. Additive over records."""
 
@@ -71,7 +85,8 @@ class RecordBounded(Question):
 
 def step_of(l2: float) -> float:
     """Return the step of an entry with this bound: the power of two that is l2 / 2^20 or just below."""
-    return float(np.exp2(np.floor(np.log2(l2 / STEPS_OF_A_BOUND))))
+    # By its exponent: a logarithm just below a whole number may be rounded up to it.
+    return float(np.exp2(np.frexp(l2 / STEPS_OF_A_BOUND)[1] - 1))
 
 
 def truncated(values: FloatArray, step: float) -> FloatArray:

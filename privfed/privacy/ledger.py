@@ -12,9 +12,9 @@ from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Asked, Exchanged, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
-from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import cost, noised
+from privfed.privacy.pricing import budget_of, cost, noised
+from privfed.privacy.server_noise import agreed_on
 
 SLACK = 1e-9
 """Shares of a budget are float64: what they sum to may exceed 1 by rounding."""
@@ -50,6 +50,7 @@ class BudgetLedger:
         self, configuration: Configuration, *, spare: float = 0.0, unopened: Iterable[Noised] = ()
     ) -> None:
         self._configuration, self._share = configuration, 1.0 - spare
+        self._asked = 0
         self.payments: list[Payment] = []
         for question in unopened:
             self._pay(question, "lost")
@@ -66,6 +67,7 @@ class BudgetLedger:
             PrivacyError: it has no weights or no proven bound.
             BudgetError: it costs more than what is left.
         """
+        index, self._asked = self._asked, self._asked + 1
         if ask.weights is None:
             raise PrivacyError(
                 f"{type(ask.question).__name__} ({ask.purpose}) has no share of the privacy budget: this "
@@ -78,6 +80,12 @@ class BudgetLedger:
                 f"{type(question.inner).__name__} ({ask.purpose}) costs {share:.4g} of the privacy budget, "
                 f"{max(0.0, 1.0 - self.spent):.4g} is left; nothing was sent. A sum that is asked again "
                 "is paid again: keep a share for that with Privacy(spare=...)."
+            )
+        if not agreed_on(question, self._configuration, index):
+            raise PrivacyError(
+                f"{type(question.inner).__name__} ({ask.purpose}) was not agreed on for sum {index}: the "
+                "server, which adds the noise, must know all sums before. Ask it with "
+                'noise="distributed", or with a budget of its own.'
             )
         self._pay(question, ask.purpose)
         return replace(ask, question=question)
@@ -134,7 +142,7 @@ class PayingAnswerer:
 
     def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
         terms = configuration.privacy
-        if terms is not None and terms.budget > gdp_mu(terms.epsilon, terms.delta) ** 2:
+        if terms is not None and terms.budget > budget_of(terms.mechanism, terms.epsilon, terms.delta):
             raise PrivacyError(
                 f"a budget of {terms.budget:.6g} is more than epsilon={terms.epsilon:g} and "
                 f"delta={terms.delta:g} allow; do not take part in this fit."
@@ -142,7 +150,10 @@ class PayingAnswerer:
         self._answerer, self._configuration, self._store = answerer, configuration, store
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Return the noised statistics, and no count of what was clipped: it would depend on the data.
+        """Return the statistics and no count of what was clipped: it would depend on the data.
+
+        Statistics are noised, but where the server noises the sum: then only for a question whose noise it
+        was told of before.
 
         Raises:
             PolicyError: the question is not noised, or not paid for; its text is the code of the refusal.
@@ -151,8 +162,11 @@ class PayingAnswerer:
             raise PolicyError("policy:noise")
         try:
             share = cost(question, self._configuration)
+            agreed = agreed_on(question, self._configuration, index)
         except PrivacyError:
             raise PolicyError("policy:noise") from None
+        if not agreed:
+            raise PolicyError("policy:noise")
         with self._store.transaction() as transaction:
             spent = transaction.load() or 0.0
             if spent + share > 1.0 + SLACK:

@@ -1,8 +1,9 @@
 """A question whose answers carry their client's share of the noise.
 
 The share is drawn on the client, from its operating system's generator, when it answers: nobody else
-knows it. It is discrete Gaussian on the integer grid of the answer, and what leaves the client is
-already noised, whatever sum it goes through.
+knows it. It is discrete Gaussian or Skellam on the integer grid of the answer, and what leaves the client
+is already noised, whatever sum it goes through. Only where the server noises a sum that it cannot read
+(`privfed.privacy.server_noise`) are answers exact.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import step_of
-from privfed.privacy.sampler import RehearsalBits, SecureBits, discrete_gaussian
+from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureBits, discrete_gaussian
+from privfed.privacy.skellam import skellam
 
 TAIL = 40.0
 """Ranges reach this many standard deviations beyond the answer's: a draw beyond has probability < e^-790."""
@@ -44,6 +46,8 @@ class Noised(Question):
             specification.
         limits: at unit "client", L2 limit of each entry, shape (n_entries,); at unit "record" shape (0,).
         rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
+        by_server: clients answer without noise; the server adds one draw of `sigma` to their sum.
+        mechanism: distribution of the clients' shares, "gaussian" (discrete) or "skellam".
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -51,6 +55,8 @@ class Noised(Question):
     sigma: FloatArray
     limits: FloatArray
     rehearsal: bool
+    by_server: bool = False
+    mechanism: str = "gaussian"
 
     def __post_init__(self) -> None:
         n_entries = len(self.inner.spec.entries)
@@ -60,6 +66,8 @@ class Noised(Question):
             raise ArgumentError(f"limits must be positive, one for each of {n_entries} entries, or none.")
         if not (np.isfinite(self.sigma).all() and (self.sigma > 0).all()):
             raise ArgumentError("each sigma must be positive and finite.")
+        if self.mechanism not in ("gaussian", "skellam"):
+            raise ArgumentError(f"mechanism must be 'gaussian' or 'skellam', got {self.mechanism!r}.")
         ranges = (self.ranges.low, self.ranges.high, np.array([self.ranges.rows]))
         own = (self.inner.ranges.low, self.inner.ranges.high, np.array([self.inner.ranges.rows]))
         if not all(np.array_equal(a, b) for a, b in zip(ranges, own, strict=True)):
@@ -88,6 +96,17 @@ class Noised(Question):
         return self._per_value(self.steps)
 
     @cached_property
+    def shares(self) -> FloatArray:
+        """Standard deviation of each value's noise in one client's answer, in steps, shape (spec.size,)."""
+        return np.zeros(self.inner.spec.size) if self.by_server else self._per_value(self.sigma)
+
+    @cached_property
+    def reach(self) -> FloatArray:
+        """How far the server's noise moves each value of a total at most, float64 of shape (spec.size,)."""
+        far = np.ceil(TAIL * self._per_value(self.sigma)) * self._flat_steps
+        return far if self.by_server else np.zeros_like(far)
+
+    @cached_property
     def _ends(self) -> tuple[FloatArray, FloatArray]:
         """Lowest and highest answer before noise, in steps."""
         spec = self.inner.spec
@@ -104,9 +123,9 @@ class Noised(Question):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """The entries of `inner`, their ranges widened by the noise, on their grid."""
+        """The entries of `inner`, their ranges widened by the noise of an answer, on their grid."""
         low, high = self._ends
-        tail = np.ceil(TAIL * self._per_value(self.sigma))
+        tail = np.ceil(TAIL * self.shares)
         lows = self.inner.spec.unflatten((low - tail) * self._flat_steps)
         highs = self.inner.spec.unflatten((high + tail) * self._flat_steps)
         return StatisticsSpec(
@@ -118,18 +137,22 @@ class Noised(Question):
 
     def noise_std(self, contributors: int) -> Mapping[str, float]:
         """Return the standard deviation of each entry's noise in a sum of so many answers."""
-        stds = self.sigma * self.steps * np.sqrt(contributors)
+        stds = self.sigma * self.steps * np.sqrt(1 if self.by_server else contributors)
         return {entry.name: float(std) for entry, std in zip(self.inner.spec.entries, stds, strict=True)}
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass, each with noise of its own."""
+        """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
         answers = self.inner.answer_all(clients, generators)
         flat = np.stack([self.inner.spec.flatten(answer) for answer in answers])
+        # What is no number would be refused by the sum, and so tell of the rows.
+        flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
         exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
         exact = np.clip(exact, *self._ends)
-        noised = (exact + self._noise(len(answers), generators)) * self._flat_steps
+        if not self.by_server:
+            exact = exact + self._noise(len(answers), generators)
+        noised = exact * self._flat_steps
         return [self.inner.spec.unflatten(vector) for vector in noised]
 
     def _limited(self, flat: FloatArray) -> FloatArray:
@@ -142,9 +165,21 @@ class Noised(Question):
             part *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
         return np.trunc(np.concatenate(parts, axis=1) / self._flat_steps)
 
+    def draw(self, sigma: FloatArray, size: tuple[int, ...], source: RandomBits) -> Integers:
+        """Return noise of the question's mechanism, in steps, int64 of shape `size`.
+
+        Args:
+            sigma: standard deviations, in steps; broadcasts to `size`.
+            size: shape of the result.
+            source: where the bits come from.
+        """
+        if self.mechanism == "skellam":
+            return skellam(np.square(sigma), size, source)
+        return discrete_gaussian(sigma, size, source)
+
     def _noise(self, n: int, generators: Sequence[np.random.Generator]) -> FloatArray:
         sigma = self._per_value(self.sigma)
         if not self.rehearsal:
-            return discrete_gaussian(sigma, (n, len(sigma)), SecureBits()).astype(np.float64)
-        rows = [discrete_gaussian(sigma, (len(sigma),), RehearsalBits(generators[i])) for i in range(n)]
+            return self.draw(sigma, (n, len(sigma)), SecureBits()).astype(np.float64)
+        rows = [self.draw(sigma, (len(sigma),), RehearsalBits(generators[i])) for i in range(n)]
         return np.stack(rows).astype(np.float64)

@@ -1,14 +1,16 @@
 """What a noised question costs, as a share of the budget; computed alike by coordinator and clients.
 
-Every release is Gaussian for the accounting (docs/privacy/accounting.md): with sensitivity D and noise
-of standard deviation s, both in steps, it costs D^2 / (s^2 - 9) of the budget mu^2, and costs add up,
-also where a question was chosen by earlier totals. Noise counts only as far as it is sure to be there:
-the shares of `Configuration.noising` honest clients.
+Every release is Gaussian for the accounting (docs/privacy/accounting.md): with sensitivity D and noise of
+standard deviation s, both in steps, it costs D^2 / (s^2 - 9) of the budget mu^2, and costs add up, also
+where a question was chosen by earlier totals. Skellam noise costs no more, of a smaller budget. Noise
+counts only as far as it is sure to be there: the shares of `Configuration.noising` honest clients, or one
+draw of the server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,9 +18,25 @@ from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question
 from privfed.errors import PrivacyError
-from privfed.privacy.accounting import LEAST_SIGMA, discrete_gaussian_cost, discrete_gaussian_sigma
-from privfed.privacy.bounds import Bound, RecordBounded
+from privfed.privacy.accounting import LEAST_SIGMA, discrete_gaussian_cost, discrete_gaussian_sigma, gdp_mu
+from privfed.privacy.bounds import Bound, RecordBounded, of_a_client
 from privfed.privacy.noised import Noised
+from privfed.privacy.renyi import skellam_budget
+from privfed.privacy.skellam import LEAST_VARIANCE
+
+LEAST_SHARES = {"gaussian": LEAST_SIGMA, "skellam": LEAST_VARIANCE**0.5}
+"""Mechanism -> least standard deviation of one draw, in steps."""
+
+
+def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
+    """Return what all releases may cost together, rounded down.
+
+    Args:
+        mechanism: "gaussian", by the exact curve, or "skellam", by Renyi differential privacy.
+        epsilon: of the claim, positive.
+        delta: of the claim, in [1e-300, 1).
+    """
+    return skellam_budget(epsilon, delta) if mechanism == "skellam" else gdp_mu(epsilon, delta) ** 2
 
 
 def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:
@@ -34,7 +52,7 @@ def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str)
                 f'at unit "client" {type(question).__name__} needs an L2 limit for each of '
                 f"{', '.join(names)}."
             )
-        return {name: Bound(limits[name]) for name in names}
+        return {entry.name: of_a_client(entry, limits[entry.name]) for entry in question.spec.entries}
     if not isinstance(question, RecordBounded):
         raise PrivacyError(
             f"{type(question).__name__} has no proven bound for one record: a client's answer to it may "
@@ -90,34 +108,38 @@ def noised(
         sigma=np.ones(len(bounds)),
         limits=np.array([bound.l2 for bound in listed] if terms.unit == "client" else []),
         rehearsal=terms.rehearsal,
+        by_server=configuration.noised_by_server,
+        mechanism=terms.mechanism,
     )
     reach = np.array([bound.l2 for bound in listed]) / draft.steps
     together = discrete_gaussian_sigma(reach, np.where(free, np.inf, costs))
-    sigma = np.where(free, LEAST_SIGMA, together / np.sqrt(configuration.noising))
-    if sigma.min() < LEAST_SIGMA:
+    least = LEAST_SHARES[terms.mechanism]
+    sigma = np.where(free, least, together / np.sqrt(configuration.noising))
+    if sigma.min() < least:
+        narrower = "" if terms.mechanism == "gaussian" else ', or use mechanism="gaussian"'
         raise PrivacyError(
-            f"a client's share of the noise has a standard deviation of {sigma.min():.3g} steps, it needs "
-            f"{LEAST_SIGMA:.0f} for the claim to hold on the grid; claim a smaller epsilon."
+            f"one draw of the noise has a standard deviation of {sigma.min():.3g} steps, it needs "
+            f"{least:.0f} for the claim to hold on the grid; claim a smaller epsilon{narrower}."
         )
-    return Noised(
-        ranges=question.ranges, inner=question, sigma=sigma, limits=draft.limits, rehearsal=terms.rehearsal
-    )
+    return replace(draft, sigma=sigma)
 
 
 def cost(question: Noised, configuration: Configuration) -> float:
     """Return the share of the budget that a noised question costs, above 1 where it is too dear.
 
     Raises:
-        PrivacyError: it has no proven bound, or its shares are below five steps.
+        PrivacyError: it has no proven bound, or its shares are narrower than the mechanism needs.
     """
     terms = _terms(configuration)
     names = [entry.name for entry in question.inner.spec.entries]
     limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None
-    if (limits is None) != (terms.unit == "record") or question.rehearsal != terms.rehearsal:
+    meant = (limits is None, question.rehearsal, question.by_server, question.mechanism)
+    if meant != (terms.unit == "record", terms.rehearsal, configuration.noised_by_server, terms.mechanism):
         raise PrivacyError("the question's noise is not for what the configuration protects.")
     bounds = list(bounds_of(question.inner, limits, terms.unit).values())
-    if (question.sigma < LEAST_SIGMA).any():
-        raise PrivacyError(f"a share of the noise is below {LEAST_SIGMA:.0f} steps.")
+    least = LEAST_SHARES[terms.mechanism]
+    if (question.sigma < least).any():
+        raise PrivacyError(f"a share of the noise is below {least:.0f} steps.")
     reach = np.array([bound.l2 for bound in bounds]) / question.steps
     costs = discrete_gaussian_cost(reach, np.sqrt(configuration.noising) * question.sigma)
     return _worst(costs, bounds, terms) / terms.budget

@@ -10,8 +10,17 @@ from typing import Any, Literal
 from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain
 from privfed.errors import ArgumentError
-from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.ledger import SLACK, Payment
+from privfed.privacy.pricing import budget_of
+
+COMPOSED = {
+    "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
+    "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
+}
+"""Mechanism -> how its releases are composed, in words."""
+
+ENCODING_SHARE = 0.01
+"""Share of the budget for what floats lose in encrypting exact answers (docs/protocols/ckks.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +36,12 @@ class Privacy:
         domain: `Box` or `Ball`, known without looking at the data; rows outside are clipped to it.
         neighbours: "add-remove" or "replace-one" of that unit.
         noise: "distributed": the honest clients that a sum is sure to contain reach the claim together;
-            "local": each client alone (what `protocol="plain"` always needs).
+            "local": each client alone (what `protocol="plain"` always needs); "server": the server adds
+            one draw to each sum, which only clients can open (`protocol="ckks"` or "group-masked"): nobody
+            is protected from the server once it learns a total or the model, so that all it sees must be
+            fixed before (docs/decisions/010-noise-of-the-server.md).
+        mechanism: of the noise: "gaussian" (discrete), or "skellam", whose shares add up exactly, but which a
+            claim needs 4 to 9 % more of (docs/privacy/mechanisms.md).
         spare: share of the budget kept for sums that have to be asked again.
         noise_seed: a rehearsal: noise repeats with this seed, nothing is claimed and nobody is protected.
     """
@@ -37,7 +51,8 @@ class Privacy:
     unit: Literal["record", "client"]
     domain: Domain
     neighbours: Literal["add-remove", "replace-one"]
-    noise: Literal["distributed", "local"] = "distributed"
+    noise: Literal["distributed", "local", "server"] = "distributed"
+    mechanism: Literal["gaussian", "skellam"] = "gaussian"
     spare: float = 0.0
     noise_seed: int | None = None
 
@@ -47,7 +62,8 @@ class Privacy:
         choices = {
             "unit": ("record", "client"),
             "neighbours": ("add-remove", "replace-one"),
-            "noise": ("distributed", "local"),
+            "noise": ("distributed", "local", "server"),
+            "mechanism": ("gaussian", "skellam"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -56,6 +72,11 @@ class Privacy:
                 )
         if not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"privacy needs a declared domain, Box or Ball, got domain={self.domain!r}.")
+        if self.noise == "server" and self.mechanism == "skellam":
+            raise ArgumentError(
+                'mechanism="skellam" is for shares that add up; with noise="server", one draw a sum, '
+                'use mechanism="gaussian".'
+            )
         if isinstance(self.spare, bool) or not 0.0 <= self.spare < 1.0:
             raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare!r}.")
         if self.epsilon > 10:
@@ -87,6 +108,7 @@ class Privacy:
 
     def terms(self) -> PrivacyTerms:
         """Return what the parties agree on."""
+        encoding = ENCODING_SHARE if self.noise == "server" else 0.0
         return PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),
@@ -94,8 +116,9 @@ class Privacy:
             neighbours=self.neighbours,
             noise=self.noise,
             # Ledgers allow a hair too much; together with it the claim must still hold.
-            budget=gdp_mu(self.epsilon, self.delta) ** 2 * (1.0 - SLACK),
+            budget=budget_of(self.mechanism, self.epsilon, self.delta) * (1.0 - SLACK) * (1.0 - encoding),
             rehearsal=self.noise_seed is not None,
+            mechanism=self.mechanism,
         )
 
 
@@ -154,15 +177,20 @@ def privacy_spent(
         "the server": claim,
         "the server with clients": f"{claim} each client alone" if local else colluding,
     }
-    if one_key and not local:
+    if terms.noise == "server":
+        against |= {
+            "a client": f"{claim} if the server adds the noise honestly",
+            "the server": "ciphertext only: none once it learns a total or the model",
+            "the server with clients": "none: it knows the noise, and they know the totals",
+        }
+    elif one_key and not local:
         against["the server with clients"] = "none: one client's key opens every upload"
     return PrivacySpent(
         terms.epsilon,
         terms.delta,
         terms.unit,
         terms.neighbours,
-        "exact Gaussian differential privacy over all releases, discretisation charged; computational, "
-        "since masks and noise come from keyed generators",
+        f"{COMPOSED[terms.mechanism]}; computational, since masks and noise come from keyed generators",
         against,
         payments,
     )

@@ -32,8 +32,10 @@ and memory are not promised to take constant time.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -45,6 +47,7 @@ from privfed.errors import ArgumentError
 
 Words = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
 
 MOST_SIGMA = 2.0**50
 """Largest standard deviation, in steps: draws stay within int64."""
@@ -61,6 +64,24 @@ class RandomBits(Protocol):
 
     def words(self, size: int) -> Words:
         """Return `size` words of 64 fresh bits, uint64 of shape (size,)."""
+
+
+Bounds = Iterator[tuple[Fraction, Fraction]]
+"""Rational bounds below and above one probability, each pair closer than the one before, without end."""
+
+
+class Law(Protocol):
+    """How values are proposed and accepted, for n distributions on the integers."""
+
+    @property
+    def shift(self) -> Integers:
+        """log2 of the width of each one's blocks, at most 50; shape (n,)."""
+
+    def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
+        """Return the probability of accepting each proposal, within 2^-46; float64 of `value`'s shape."""
+
+    def bounds(self, place: int, value: int, block: int) -> Bounds:
+        """Yield bounds of the same probability for one proposal."""
 
 
 class SecureBits:
@@ -115,20 +136,25 @@ def discrete_gaussian(sigma: FloatArray | float, size: int | tuple[int, ...], so
         raise ArgumentError(
             f"sigma must lie in (0, 2^50] steps, got {wrong:g}. Choose another step for the grid."
         )
-    blocks = [_draw(sigmas[start : start + _BLOCK], source) for start in range(0, sigmas.size, _BLOCK)]
-    return np.concatenate([np.empty(0, dtype=np.int64), *blocks]).reshape(size)
+    return draw(_blocks, sigmas, source).reshape(size)
 
 
-def _draw(sigma: FloatArray, source: RandomBits) -> Integers:
-    """Return one draw for each sigma, int64 of shape (n,)."""
-    blocks = _blocks(sigma)
-    drawn = np.empty(sigma.size, dtype=np.int64)
-    waiting = np.ones(sigma.size, dtype=np.bool_)
-    pending = np.arange(sigma.size)
+def draw(law_of: Callable[[FloatArray], Law], parameters: FloatArray, source: RandomBits) -> Integers:
+    """Return one draw for each parameter of a law, int64 of shape (n,)."""
+    starts = range(0, parameters.size, _BLOCK)
+    drawn = [_draw(law_of(parameters[start : start + _BLOCK]), source) for start in starts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *drawn])
+
+
+def _draw(law: Law, source: RandomBits) -> Integers:
+    size = law.shift.size
+    drawn = np.empty(size, dtype=np.int64)
+    waiting = np.ones(size, dtype=np.bool_)
+    pending = np.arange(size)
     while pending.size:
         # Several proposals at once for the last few: numpy's calls then cost more than the arithmetic.
         places = np.tile(pending, min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size))))
-        accepted, values = _propose(blocks, places, source)
+        accepted, values = _propose(law, places, source)
         # Where several of one place are accepted, which one is kept does not depend on their values.
         drawn[places[accepted]] = values
         waiting[places[accepted]] = False
@@ -147,6 +173,14 @@ class _Blocks(NamedTuple):
     scale: FloatArray
     """C."""
 
+    def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
+        """Return p of each proposal within 2^-48."""
+        return _chance(value, block, self.rate[places], self.scale[places])
+
+    def bounds(self, place: int, value: int, block: int) -> Bounds:
+        """Yield bounds of p for one proposal."""
+        return _chance_bounds(value, block, float(self.sigma[place]), float(self.scale[place]))
+
 
 def _blocks(sigma: FloatArray) -> _Blocks:
     shift = np.maximum(np.frexp(0.589 * sigma)[1], 0)
@@ -155,26 +189,26 @@ def _blocks(sigma: FloatArray) -> _Blocks:
     return _Blocks(sigma, shift.astype(np.int64), 1.0 / (2.0 * sigma * sigma), (1.0 - 2.0**-20) / most)
 
 
-def _propose(blocks: _Blocks, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
+def _propose(law: Law, places: Integers, source: RandomBits) -> tuple[Integers, Integers]:
     """Make one proposal for each place; return the indices of those accepted, and their values."""
     offsets, runs, uniforms = source.words(3 * places.size).reshape(3, places.size)
-    shift, block = blocks.shift[places], _ones(runs, source)
+    shift, block = law.shift[places], _ones(runs, source)
     size = (block.astype(np.int64) << shift) + (offsets.view(np.int64) & ((1 << shift) - 1))
     # The top bit is the sign; offsets have at most 50. In two's complement x ^ -1 is -x - 1.
     value = size ^ (offsets.view(np.int64) >> 63)
     # 53 bits, which int64 and float64 both hold; uint64 converts to float64 far more slowly.
     uniform = (uniforms >> _ELEVEN).view(np.int64) * 2.0**-53
-    gap = _chance(value, block, blocks.rate[places], blocks.scale[places]) - uniform
+    gap = law.chance(places, value, block) - uniform
     accepted = gap > 0
     if np.abs(gap).min() <= _MARGIN:
         for i in np.flatnonzero(np.abs(gap) <= _MARGIN).tolist():
-            terms = float(blocks.sigma[places[i]]), float(blocks.scale[places[i]])
-            accepted[i] = _accepts(int(value[i]), int(block[i]), *terms, int(uniforms[i]), source)
+            bounds = law.bounds(int(places[i]), int(value[i]), int(block[i]))
+            accepted[i] = _accepts(bounds, int(uniforms[i]), source)
     kept = np.flatnonzero(accepted)
     return kept, value[kept]
 
 
-def _chance(value: Integers, block: npt.NDArray[np.int32], rate: FloatArray, scale: FloatArray) -> FloatArray:
+def _chance(value: Integers, block: Counts, rate: FloatArray, scale: FloatArray) -> FloatArray:
     """Return p of each proposal within 2^-48, float64 of shape (n,)."""
     exponent = np.square(value.astype(np.float64))
     exponent *= -rate
@@ -183,7 +217,7 @@ def _chance(value: Integers, block: npt.NDArray[np.int32], rate: FloatArray, sca
     return chance
 
 
-def _ones(words: Words, source: RandomBits) -> npt.NDArray[np.int32]:
+def _ones(words: Words, source: RandomBits) -> Counts:
     """Count the fair ones before the first zero, int32 of the words' shape; a full word is continued."""
     ones = np.bitwise_count(words & ~(words + _ONE)).astype(np.int32)
     if ones.max(initial=0) == 64:
@@ -192,17 +226,24 @@ def _ones(words: Words, source: RandomBits) -> npt.NDArray[np.int32]:
     return ones
 
 
-def _accepts(value: int, block: int, sigma: float, scale: float, uniform: int, source: RandomBits) -> bool:
-    """Decide exactly whether a U that starts with the 64 bits of `uniform` is below scale 2^block exp(-t)."""
-    exponent, factor = Fraction(value) ** 2 / (2 * Fraction(sigma) ** 2), 2**block * Fraction(scale)
-    bits, digits = 64, 40
+def _accepts(bounds: Bounds, uniform: int, source: RandomBits) -> bool:
+    """Decide exactly whether a U that starts with the 64 bits of `uniform` is below what is bounded."""
+    bits = 64
     while True:
-        low, high = (factor * bound for bound in _exp_bounds(exponent, digits))
+        low, high = next(bounds)
         if Fraction(uniform + 1, 2**bits) <= low:
             return True
         if Fraction(uniform, 2**bits) >= high:
             return False
-        uniform, bits, digits = (uniform << 64) + int(source.words(1)[0]), bits + 64, digits + 20
+        uniform, bits = (uniform << 64) + int(source.words(1)[0]), bits + 64
+
+
+def _chance_bounds(value: int, block: int, sigma: float, scale: float) -> Bounds:
+    """Yield ever closer bounds of scale 2^block exp(-t)."""
+    exponent, factor = Fraction(value) ** 2 / (2 * Fraction(sigma) ** 2), 2**block * Fraction(scale)
+    for digits in count(40, 20):
+        low, high = _exp_bounds(exponent, digits)
+        yield factor * low, factor * high
 
 
 def _exp_bounds(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import tenseal
 
+from privfed.core.domain import FloatArray
 from privfed.errors import IntegrityError
+from privfed.privacy.sampler import SecureBits, discrete_gaussian
 from privfed.protocols.ckks.grid import Slots
-from privfed.protocols.ckks.parameters import PRIME_BITS, RING, SLOTS, Capacity
+from privfed.protocols.ckks.parameters import DITHER, PRIME_BITS, RING, SLOTS, Capacity
 from privfed.protocols.masking.keys import CryptographyError
 
 PADDED_BYTES = 123_904
@@ -29,6 +31,9 @@ PADDED_BYTES = 123_904
 TenSEAL compresses them to about 123,530 and 123,590 bytes, with a standard deviation of 19: padding makes
 the lengths of messages the same in every run.
 """
+
+_FINE = 20
+"""Bits of a dither beyond the coefficients' integers."""
 
 FARTHEST = 0.25
 """How far a total may lie from an integer."""
@@ -77,8 +82,7 @@ class Key:
     def encrypt(self, slots: Slots, capacity: Capacity) -> Ciphertexts:
         """Encrypt integers, int64 of shape (size,), at the scale of a cohort."""
         scale = 2.0**capacity.scale_bits
-        rows = np.zeros((chunks(len(slots)), SLOTS))
-        rows.flat[: len(slots)] = slots
+        rows = _rows(slots, capacity)
         vectors = [tenseal.ckks_vector(self._context, row, scale=scale) for row in rows]
         return tuple(_padded(vector.serialize()) for vector in vectors)
 
@@ -131,6 +135,34 @@ class CipherSum:
     def total(self) -> Ciphertexts:
         """Return the total; no ciphertexts where nothing was added."""
         return tuple(_padded(vector.serialize()) for vector in self._total)
+
+
+def with_noise(ciphertexts: Ciphertexts, noise: Slots, capacity: Capacity) -> Ciphertexts:
+    """Add integers to a total under encryption, without a key; int64 of shape (size,).
+
+    Raises:
+        CryptographyError: the total is not of that size and scale.
+    """
+    if len(ciphertexts) != chunks(len(noise)):
+        raise CryptographyError(f"{len(ciphertexts)} ciphertexts for {len(noise)} slots")
+    vectors = _read(_public_context(), ciphertexts, 2.0**capacity.scale_bits)
+    rows = _rows(noise, capacity).tolist()
+    return tuple(_padded((vector + row).serialize()) for vector, row in zip(vectors, rows, strict=True))
+
+
+def _rows(slots: Slots, capacity: Capacity) -> FloatArray:
+    """Return slots as rows of 4096, dithered where the capacity says so.
+
+    Encoding rounds each coefficient of a plaintext, by an amount that follows from the plaintext: whoever
+    opens a total could try the answers that it suspects in it. A Gaussian of 3 on each coefficient before
+    it is rounded makes the sum depend on the sum of the plaintexts only (docs/protocols/ckks.md).
+    """
+    rows = np.zeros((chunks(len(slots)), SLOTS))
+    rows.flat[: len(slots)] = slots
+    if capacity.dithered:
+        unit = 2.0 ** -(capacity.scale_bits + _FINE)
+        rows += discrete_gaussian(DITHER * 2.0**_FINE, rows.shape, SecureBits()) * unit
+    return rows
 
 
 def _read(context: Any, ciphertexts: Ciphertexts, scale: float | None) -> list[Any]:

@@ -13,6 +13,9 @@ from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.group.session import group_parties
 
+LEAST_BUDGET = 5e-4
+"""Least mu^2 of a claim by noise of the server: what floats lose in encoding must stay far below it."""
+
 FEWEST = 3
 """Of two answers in a total, each of the two clients learns the other's."""
 
@@ -30,7 +33,9 @@ class CKKS:
     chooses whose answers are in a total, `honest` at least. Assumes identities that the parties exchanged
     before (a registry), state that is never restored from a copy, ring-LWE with the parameters of
     `privfed.protocols.ckks.parameters` at 128 bits, X25519, AES-256, SHA-256 and Ed25519. The key travels
-    under X25519, so that it is not post-quantum. Any client can spoil or stop a sum.
+    under X25519, so that it is not post-quantum. Any client can spoil or stop a sum. Where the server
+    noises the sums (`Privacy(noise="server")`), it can also change them as it likes, but for whose answers
+    are named.
 
     Args:
         honest: fewest clients in a total; nobody looks at a total of fewer.
@@ -65,5 +70,20 @@ class CKKS:
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all were given."""
-        return group_parties(configuration, policies, CkksScheme(configuration.terms))
+        """Return a session and its clients, with fresh identities in a registry that all were given.
+
+        Raises:
+            ArgumentError: the server would add so much noise that floats lose too much of it.
+        """
+        terms = configuration.privacy
+        if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
+            raise ArgumentError(
+                f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '
+                f"about 0.1 or more), got epsilon={terms.epsilon:g}: rounding of floats would tell too much "
+                'beside so wide noise. Use protocol="group-masked".'
+            )
+        return group_parties(
+            configuration,
+            policies,
+            CkksScheme(configuration.terms, by_server=configuration.noised_by_server),
+        )

@@ -6,6 +6,12 @@ limbs, over as many slots as it needs. After the entries: how many rows and entr
 one who-slot for each member of the cohort, 1 in a client's own.
 
 Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
+
+Noise and limbs. Clients see the totals of all limbs, not only what they stand for: also how often low limbs
+carried into high ones, which follows from single answers. Where each client's noise is wide against all
+that lies below the highest limb, what lies there is uniform for each, given the total, and tells nothing
+(docs/protocols/ckks.md); `grid_of` holds questions to that. Under noise of the server answers have none
+of their own: then an entry has one limb.
 """
 
 from __future__ import annotations
@@ -20,11 +26,18 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes
 from privfed.core.statistics import StatisticsSpec
 from privfed.errors import ArgumentError, IntegrityError
+from privfed.privacy.accounting import LEAST_SIGMA
+from privfed.privacy.noised import Noised
 from privfed.protocols.ckks.parameters import Capacity
 
 Slots = npt.NDArray[np.int64]
 
 MAX_LIMBS = 6
+
+_ONE_SLOT = (
+    '; under noise="server" a total must fit one slot, as limbs of exact answers would tell of them. '
+    'protocol="group-masked" has room for more'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +58,32 @@ class Decoded:
 class SlotGrid:
     """The grid of one question for a cohort of `n_clients` clients.
 
+    Args:
+        spec: of one client's answer.
+        n_clients: size of the cohort.
+        reach: how far the server's noise moves each value at most, where it noises the sum: one addend more.
+
     Attributes:
         capacity: what a slot holds.
         step: float64 of shape (spec.size,), powers of two.
         limbs: slots of each entry, int64 of shape (spec.size,).
+        entries: slots of the statistics; the grid's own follow.
         size: slots of an answer.
 
     Raises:
-        ArgumentError: a total would not fit, or six limbs are coarser than an entry's resolution.
+        ArgumentError: a total would not fit, or all limbs are coarser than an entry's resolution.
     """
 
-    def __init__(self, spec: StatisticsSpec, n_clients: int) -> None:
-        self.capacity = Capacity(n_clients)
+    def __init__(self, spec: StatisticsSpec, n_clients: int, reach: FloatArray | None = None) -> None:
+        by_server = reach is not None
+        self.capacity = Capacity(n_clients + by_server, dithered=by_server)
+        most_limbs = 1 if by_server else MAX_LIMBS
         with np.errstate(over="ignore"):
             largest = n_clients * np.maximum(np.abs(spec.low), np.abs(spec.high))
+            largest = largest if reach is None else largest + reach
         self.limbs = np.ones(spec.size, dtype=np.int64)
         self.step = np.where(largest > 0, _steps(largest, self._bits(1)), spec.resolution)
-        for n_limbs in range(2, MAX_LIMBS + 1):
+        for n_limbs in range(2, most_limbs + 1):
             coarse = self.step > spec.resolution
             if not coarse.any():
                 break
@@ -70,13 +92,13 @@ class SlotGrid:
         if (self.step > spec.resolution).any():
             entry = int(np.argmax(self.step > spec.resolution))
             raise ArgumentError(
-                f"an encrypted sum over {n_clients} clients needs more than {self._bits(MAX_LIMBS)} bits for "
-                f"entry {entry} (largest total {largest[entry]:.3g}, resolution "
+                f"an encrypted sum over {n_clients} clients needs more than {self._bits(most_limbs)} bits "
+                f"for entry {entry} (largest total {largest[entry]:.3g}, resolution "
                 f"{spec.resolution[entry]:.3g}); declare a smaller domain or max_rows, or ask fewer "
-                "clients a round."
+                f"clients a round{_ONE_SLOT if by_server else ''}."
             )
-        self._entries = int(self.limbs.sum())
-        self.size = self._entries + 1 + n_clients
+        self.entries = int(self.limbs.sum())
+        self.size = self.entries + 1 + n_clients
 
     def _bits(self, n_limbs: int) -> int:
         # All limbs but the highest are unsigned, with room for n of them; the highest has the whole slot.
@@ -108,13 +130,23 @@ class SlotGrid:
         slots[start + 1 + place] = 1
         return slots
 
+    def encode_noise(self, noise: FloatArray) -> Slots:
+        """Return the slots of the server's noise, multiples of the steps: it is no contributor.
+
+        Args:
+            noise: float64 of shape (spec.size,), where each entry has one limb.
+        """
+        slots = np.zeros(self.size, dtype=np.int64)
+        slots[: self.entries] = np.rint(noise / self.step)
+        return slots
+
     def decode(self, totals: Slots) -> Decoded:
         """Return what a total of slots, int64 of shape (size,), stands for.
 
         Raises:
             IntegrityError: a who-slot is neither 0 nor 1, or the number clipped is negative.
         """
-        who, clipped = totals[self._entries + 1 :], int(totals[self._entries])
+        who, clipped = totals[self.entries + 1 :], int(totals[self.entries])
         if clipped < 0 or not np.isin(who, (0, 1)).all():
             raise IntegrityError(
                 "an opened sum does not hold each client once at most; the coordinator did not simply add."
@@ -148,5 +180,27 @@ def _steps(largest: FloatArray, bits: int) -> FloatArray:
 
 @lru_cache(maxsize=32)
 def grid_of(question: bytes, n_clients: int) -> SlotGrid:
-    """Return the grid of an encoded question for a cohort of `n_clients` clients."""
-    return SlotGrid(question_from_bytes(question).spec, n_clients)
+    """Return the grid of an encoded question for a cohort of `n_clients` clients.
+
+    Raises:
+        ArgumentError: a total would not fit, or its limbs would tell more than it.
+    """
+    asked = question_from_bytes(question)
+    if not isinstance(asked, Noised):
+        return SlotGrid(asked.spec, n_clients)
+    grid = SlotGrid(asked.spec, n_clients, asked.reach if asked.by_server else None)
+    _check_limbs(grid, asked)
+    return grid
+
+
+def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
+    """Check that a share of the noise hides what lies below the highest limb (module docstring)."""
+    below = np.ldexp(grid.step / asked.spec.resolution, (grid.limbs - 1) * grid.capacity.limb_bits)
+    needed = np.where(grid.limbs > 1, LEAST_SIGMA * below, 0.0)
+    if (asked.shares < needed).any():
+        entry = int(np.argmax(needed / asked.shares))
+        raise ArgumentError(
+            f"a client's noise in entry {entry} has a standard deviation of {asked.shares[entry]:.3g} steps, "
+            f"but its limbs in an encrypted sum need {needed[entry]:.3g}: they would show more than the "
+            'total. Declare a smaller max_rows, claim a smaller epsilon, or use protocol="group-masked".'
+        )

@@ -13,7 +13,7 @@ further than a quarter of a step from any (8 standard deviations) was not made b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, log2, sqrt
+from math import ceil, floor, hypot, log2, sqrt
 
 from privfed.errors import ArgumentError
 
@@ -28,6 +28,13 @@ SEAL draws each of the 8192 coefficients with standard deviation 3.2; a real slo
 a combination of all of them with factors of size one.
 """
 
+DITHER = 3.0 * sqrt(RING)
+"""Standard deviation, likewise, of what each addend of a sum with the server's noise is dithered by.
+
+Independent Gaussians in all real slots are independent Gaussians in all coefficients; these have a
+standard deviation of 3 (the constant one of 4.2).
+"""
+
 NOISE_MARGIN = 32
 """Standard deviations of a total's noise in one step."""
 
@@ -40,12 +47,14 @@ class Capacity:
 
     Args:
         n_clients: most ciphertexts in a sum, 1 to 65,536.
+        dithered: whether each is dithered.
 
     Raises:
         ArgumentError: more clients than the parameters were made for.
     """
 
     n_clients: int
+    dithered: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_clients <= MAX_CLIENTS:
@@ -56,8 +65,9 @@ class Capacity:
 
     @property
     def scale_bits(self) -> int:
-        """Bits of the scale: 2^scale_bits >= 32 * NOISE * sqrt(n)."""
-        return ceil(log2(NOISE_MARGIN * NOISE * sqrt(self.n_clients)))
+        """Bits of the scale: 2^scale_bits >= 32 * NOISE * sqrt(n), with the dither in NOISE."""
+        noise = hypot(NOISE, DITHER) if self.dithered else NOISE
+        return ceil(log2(NOISE_MARGIN * noise * sqrt(self.n_clients)))
 
     @property
     def total_bits(self) -> int:

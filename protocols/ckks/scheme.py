@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from privfed.core.configuration import Terms
 from privfed.core.messages import Message, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError
+from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
-from privfed.protocols.ckks.cipher import CipherSum, Key
-from privfed.protocols.ckks.grid import grid_of
+from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
+from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.group.bindings import needed
 from privfed.protocols.group.circle import Circle
 from privfed.protocols.group.scheme import Adder, Opened
@@ -55,16 +58,18 @@ class CkksScheme:
 
     Args:
         terms: how many clients a total must hold before anybody looks at it.
+        by_server: whether the coordinator noises the sums. Check words are then over what gets no noise, the
+            number clipped and the who-slots: the others it may change as it likes.
     """
 
     whole: Literal[False] = False
     pairwise: Literal[False] = False
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, *, by_server: bool = False) -> None:
+        self._terms, self._by_server = terms, by_server
 
     def check(self, question: bytes, n_clients: int) -> None:
-        """Check that the total of a cohort fits six limbs (`SlotGrid`)."""
+        """Check that the total of a cohort fits its limbs, and that these tell no more (`grid_of`)."""
         grid_of(question, n_clients)
 
     def draw(self) -> tuple[bytes, bytes]:
@@ -77,9 +82,9 @@ class CkksScheme:
         Raises:
             PolicyError: the leader sent no usable key.
         """
-        grid = grid_of(circle.question, len(circle.cohort))
+        grid, first, checks = self._parts(group, circle)
         slots = grid.encode(own.vector, own.clipped, circle.cohort.index(circle.me))
-        checked = Checks(group.secret, circle.header, grid.size).extend(slots)
+        checked = np.concatenate([slots[:first], checks.extend(slots[first:])])
         return encode(Encrypted(_key(group.extra).encrypt(checked, grid.capacity)))
 
     def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
@@ -90,13 +95,13 @@ class CkksScheme:
                 few.
             PolicyError: the leader sent no usable key.
         """
-        grid, key = grid_of(circle.question, len(circle.cohort)), _key(group.extra)
+        (grid, first, checks), key = self._parts(group, circle), _key(group.extra)
         try:
             total: Encrypted = decode(body, Encrypted, sender="the coordinator", stage="collect")
             slots = key.decrypt(total.ciphertexts, grid.capacity, grid.size + CHECK_SLOTS)
         except (CryptographyError, MessageError) as error:
             raise IntegrityError(f"the encrypted total of the coordinator cannot be read: {error}") from None
-        slots = Checks(group.secret, circle.header, grid.size).verify(slots)
+        slots = np.concatenate([slots[:first], checks.verify(slots[first:])])
         decoded = grid.decode(slots)
         contributors = tuple(circle.cohort[place] for place in decoded.places)
         enough = needed(len(circle.cohort), self._terms)
@@ -107,9 +112,32 @@ class CkksScheme:
             )
         return Opened(decoded.vector, decoded.clipped, contributors, slots.astype("<i8").tobytes())
 
+    def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
+        """Add noise to an encrypted sum.
+
+        Raises:
+            IntegrityError: the sum is of another layout.
+        """
+        total: Encrypted = decode(body, Encrypted, sender="the clients", stage="collect")
+        grid = SlotGrid(noise.spec, n_clients, noise.reach)
+        slots = np.concatenate([grid.encode_noise(noise.values), np.zeros(CHECK_SLOTS, dtype=np.int64)])
+        try:
+            return encode(Encrypted(with_noise(total.ciphertexts, slots, grid.capacity)))
+        except CryptographyError as error:
+            raise IntegrityError(
+                f"the clients' answers are not of the layout that was agreed on for this sum ({error}): no "
+                "noise fits it. Nothing is released; begin a new fit."
+            ) from None
+
     def adder(self, public: bytes) -> Adder:
         """Return the coordinator's adder; it takes nothing from the leader."""
         return CkksAdder()
+
+    def _parts(self, group: Group, circle: Circle) -> tuple[SlotGrid, int, Checks]:
+        """Return a sum's grid, its first slot that is checked, and the checks from there on."""
+        grid = grid_of(circle.question, len(circle.cohort))
+        first = grid.entries if self._by_server else 0
+        return grid, first, Checks(group.secret, circle.header, grid.size - first)
 
 
 # One key a process: simulated clients hold the same, and a fit to come replaces it.

@@ -189,7 +189,7 @@ class GroupClient:
             raise PolicyError("policy:max_sums")
         if len(circle.members) < needed(len(circle.cohort), terms):
             raise PolicyError("members:few")
-        question = admit(circle.question, self._policy, configuration)
+        question = admit(circle.question, self._policy, configuration, server_opens=False)
         body = self._scheme.upload(group, circle, answer(question, index, answerer))
         return msgspec.structs.replace(group, pending=number), label, body
 

@@ -32,7 +32,9 @@ class GroupMasked:
     total passes with probability 2^-64). Assumes identities that the parties exchanged before (a
     registry), state that is never restored from a copy, X25519, AES-256, SHA-256 and Ed25519; it is
     not post-quantum. Any client can spoil or stop a sum. Masks of lost clients are not recovered: the
-    sum is asked again without them, and they are out until the next fit.
+    sum is asked again without them, and they are out until the next fit. Where the server noises the
+    sums (`Privacy(noise="server")`), it can also change them as it likes, but for the number of
+    contributors, and one client that colludes with it sees totals without noise.
 
     Args:
         colluders: most clients that collude with the server, in the smallest cohort; larger ones are
@@ -74,4 +76,4 @@ class GroupMasked:
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all were given."""
-        return group_parties(configuration, policies, MaskScheme())
+        return group_parties(configuration, policies, MaskScheme(by_server=configuration.noised_by_server))

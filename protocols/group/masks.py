@@ -16,6 +16,7 @@ import numpy as np
 
 from privfed.core.messages import Message, decode, encode
 from privfed.errors import IntegrityError, MessageError
+from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.fixed_point import Grid, Layout, Words, grid_of
 from privfed.protocols.group.check_words import CHECK_BYTES, added, check_of, from_bytes, to_bytes
@@ -49,10 +50,18 @@ class MaskedWords(Message, frozen=True):
 
 
 class MaskScheme:
-    """How masked answers are made, added and opened."""
+    """How masked answers are made, added and opened.
+
+    Args:
+        by_server: whether the coordinator noises the sums. Checks are then over what gets no noise, the
+            grid's own two entries: the others it may change as it likes.
+    """
 
     whole = True
     pairwise = True
+
+    def __init__(self, *, by_server: bool = False) -> None:
+        self._by_server = by_server
 
     def check(self, question: bytes, n_clients: int) -> None:
         """Check that the total of a cohort fits two limbs (`Grid`)."""
@@ -66,7 +75,7 @@ class MaskScheme:
         """Return a client's answer under its masks of this header."""
         grid = _grid(circle)
         words = grid.encode(own.vector, own.clipped)
-        check = check_of(words, grid, _coefficients(group, circle))
+        check = self._check(words, grid, _coefficients(group, circle))
         masker = Masker(grid)
         for key, sign in _masks(group, circle):
             (masker.add if sign > 0 else masker.subtract)(words, key)
@@ -89,16 +98,40 @@ class MaskScheme:
         words, key = sealed.to_numpy(), _group_key(group, circle)
         Masker(grid).subtract(words, key)
         check = added(from_bytes(sealed.check), _check_mask(key), -1)
-        if not equal(to_bytes(check), to_bytes(check_of(words, grid, _coefficients(group, circle)))):
+        if not equal(to_bytes(check), to_bytes(self._check(words, grid, _coefficients(group, circle)))):
             raise _wrong(circle)
         vector, clipped, contributors = grid.decode(words)
         if contributors != len(circle.members):
             raise _wrong(circle)
         return Opened(vector, clipped, circle.members, words.astype("<u8").tobytes())
 
+    def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
+        """Add noise to a masked sum, modulo its ring.
+
+        Raises:
+            IntegrityError: the sum is of another layout.
+        """
+        sealed: MaskedWords = decode(body, MaskedWords, sender="the clients", stage="collect")
+        grid = Grid(noise.spec, n_clients, noise.reach)
+        if (sealed.n_wide, len(sealed.words)) != (grid.n_wide, 8 * grid.size):
+            raise IntegrityError(
+                "the clients' answers are not of the layout that was agreed on for this sum: no noise fits "
+                "it. Nothing is released; begin a new fit."
+            )
+        words, drawn = sealed.to_numpy(), grid.encode(noise.values, 0)
+        # The coordinator contributes noise, and is no contributor.
+        drawn[grid.n_narrow - 1] = 0
+        grid.add(words, drawn)
+        return encode(msgspec.structs.replace(sealed, words=words.astype("<u8").tobytes()))
+
     def adder(self, public: bytes) -> MaskAdder:
         """Return an adder of masked words."""
         return MaskAdder()
+
+    def _check(self, words: Words, grid: Grid, key: bytes) -> int:
+        if not self._by_server:
+            return check_of(words, grid, key)
+        return check_of(words[grid.n_narrow - 2 : grid.n_narrow], Layout(2, 0), key)
 
 
 class _Sum:

@@ -1,6 +1,7 @@
 """The coordinator of sums that clients open: it relays sealed totals, adds sealed answers, and counts heads.
 
-It holds one key with each client, for the channel, and never a question, a total or a key of the group.
+It holds one key with each client, for the channel, and never a question, a total or a key of the group. Where
+noise is the server's, it adds that to each sum that came together, once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from privfed.errors import (
     RefusedError,
     RepeatsSpentError,
 )
+from privfed.privacy.server_noise import ServerNoise
 from privfed.protocols.group.bindings import channel_key, needed
 from privfed.protocols.group.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.group.scheme import Scheme
@@ -76,6 +78,7 @@ class Relay:
     def __init__(self, agreement: Agreement, identity: Identity, scheme: Scheme) -> None:
         self._agreement, self._identity, self._scheme = agreement, identity, scheme
         self._everyone = range(len(agreement.configuration.clients))
+        self._noise = ServerNoise(agreement.configuration)
         self._forget()
 
     def _forget(self) -> None:
@@ -266,6 +269,9 @@ class Relay:
                     missing=[self._name(i) for i in missing], repeats=configuration.terms.repeats
                 )
             return None
+        if configuration.noised_by_server:
+            # Once for each sum: who is told its total again gets the same bytes.
+            body = self._scheme.noised(body, self._noise.draw(index), len(members))
         sealed = Sealed(self._number, index, lost, body)
         self._totals, self._n_totals = [*self._totals, sealed][-MAX_BEHIND:], self._n_totals + 1
         rejected, self._rejected = self._rejected, {}

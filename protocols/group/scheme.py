@@ -11,6 +11,7 @@ from typing import Protocol
 
 from privfed.core.conversation import Total
 from privfed.core.domain import FloatArray
+from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.group.circle import Circle, Posed
 from privfed.protocols.group.state import Group
@@ -79,6 +80,13 @@ class Scheme(Protocol):
 
         Raises:
             IntegrityError: it is not the sum of the contributions to this very attempt.
+        """
+
+    def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
+        """Add the coordinator's noise to the sealed sum of a cohort of so many.
+
+        Raises:
+            IntegrityError: the sum is of another layout: clients answered what was not agreed on.
         """
 
     def adder(self, public: bytes) -> Adder:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privfed.algorithms.dp_baselines import packed
-from privfed.algorithms.dp_clients import ClientSizes, by_client, typical_size
+from privfed.algorithms.dp_clients import by_client
 from privfed.algorithms.dp_coreset import count_share, denoised, wide_clusters
 from privfed.algorithms.dp_kmeans import PrivateKMeans
 from privfed.algorithms.dp_rounds import lloyd_round, started
@@ -19,6 +19,7 @@ from privfed.core.domain import Ball, Box, Domain, Ranges
 from privfed.core.question import ClientData
 from privfed.core.statistics import Statistics
 from privfed.errors import PrivacyError
+from privfed.metrics.client_sizes import ClientSizes, typical_size
 
 RNG = np.random.default_rng(1)
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])

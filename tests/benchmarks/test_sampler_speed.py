@@ -1,4 +1,4 @@
-"""The sampler against OpenDP's exact one and numpy's inexact one, in the same run, one thread.
+"""The samplers against OpenDP's exact one and numpy's inexact one, in the same run, one thread.
 
 Prints draws a second of processor time and ratios; asserts nothing about time. `make bench` runs it.
 OpenDP is no dependency: its rows are skipped where it is not installed.
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from privfed.privacy.sampler import SecureBits, discrete_gaussian
+from privfed.privacy.skellam import LEAST_VARIANCE, skellam
 
 pytestmark = pytest.mark.benchmark
 
@@ -27,11 +28,12 @@ def opendp_draws(sigma: float) -> Callable[[int], object] | None:
     return lambda size: measurement([0] * size)
 
 
-@pytest.mark.parametrize("sigma", [1.0, 5.0, 100.0, 5000.0, 2.0**20])
+@pytest.mark.parametrize("sigma", [1.0, 5.0, 100.0, 5000.0, 2.0**20, 2.0**40])
 def test_draws_a_second(sigma: float) -> None:
-    generator = np.random.default_rng(0)
+    generator, wide = np.random.default_rng(0), sigma**2 >= LEAST_VARIANCE
     rows: dict[str, tuple[int, Callable[[int], object] | None]] = {
         "discrete_gaussian": (200_000, lambda size: discrete_gaussian(sigma, size, SecureBits())),
+        "skellam": (200_000, (lambda size: skellam(sigma**2, size, SecureBits())) if wide else None),
         "numpy, rounded normal (not exact)": (
             200_000,
             lambda size: np.rint(generator.normal(scale=sigma, size=size)),

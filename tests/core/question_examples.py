@@ -7,7 +7,7 @@ import numpy as np
 
 from privfed.algorithms.cells import CellSums
 from privfed.algorithms.dp_baselines import NearSums, RowSums
-from privfed.algorithms.dp_clients import ClientLengths, ClientShares, ClientSizes
+from privfed.algorithms.dp_clients import ClientLengths, ClientShares
 from privfed.algorithms.dp_moments import SquareSum
 from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.dp_sums import (
@@ -31,6 +31,7 @@ from privfed.core.domain import Ranges
 from privfed.core.question import Question
 from privfed.core.slots import Slots
 from privfed.metrics.agreement import Contingency
+from privfed.metrics.client_sizes import ClientSizes
 from privfed.metrics.fuzzy_index import FuzzyObjective, FuzzySpread
 from privfed.metrics.local_clusters import LocalClusterCounts
 from privfed.metrics.moments import CentredMoments
@@ -45,6 +46,7 @@ from privfed.metrics.private import (
 from privfed.metrics.ranges import FeatureRanges
 from privfed.metrics.score import ClientScores, Inertia
 from privfed.metrics.validity import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.metrics.whole_clients import AsOneRecord
 from privfed.privacy.noised import Noised
 
 Make = Callable[[Ranges, np.ndarray], Question]
@@ -166,6 +168,7 @@ EXAMPLES: dict[str, Make] = {
         steps=MiniBatchMovements(ranges=r, centers=c, epochs=2, batch_size=2),
     ),
     "ClientSizes": lambda r, c: ClientSizes(ranges=r),
+    "AsOneRecord": lambda r, c: AsOneRecord(ranges=r, inner=BoundedScatter(ranges=r, centers=c), rows=2.0),
     "ClientLengths": lambda r, c: ClientLengths(
         ranges=r, inner=RelativeSums(ranges=r, centers=c, radius=_reach(r)), rows=2.0
     ),

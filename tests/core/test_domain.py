@@ -80,6 +80,15 @@ def test_ball_clips_to_its_nearest_point() -> None:
     )
 
 
+def test_rows_too_far_for_their_squares_are_outside_and_move_onto_the_ball() -> None:
+    # Under differential privacy a warning of an overflow would tell of them; warnings are errors here.
+    ball, far = Ball(2.0, center=[1.0, 0.0]), np.array([[1e200, -1e200], [-1.7e308, 0.0], [0.0, 1.0]])
+    assert ball.contains(far).tolist() == [False, False, True]
+    moved = ball.clip(far)
+    np.testing.assert_allclose(moved, [[1 + 2**0.5, -(2**0.5)], [-1.0, 0.0], [0.0, 1.0]])
+    assert ball.contains(moved).all()
+
+
 def test_corner_of_the_box_around_a_ball_is_outside() -> None:
     assert Ball(1.0).contains(np.array([[0.8, 0.8], [0.6, 0.8]])).tolist() == [False, True]
 

@@ -27,6 +27,8 @@ from privfed.core.configuration import Terms
 from privfed.core.distances import squared_distances
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.metrics.local_clusters import local_cluster_counts
+from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols import Plain
 
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])
@@ -48,6 +50,10 @@ def clients_of(n_clients: int, n_rows: int, seed: int = 0) -> list[np.ndarray]:
 
 
 CLIENTS = clients_of(5, 600)
+METRICS = [
+    *("inertia", "score", "davies_bouldin", "mean_distance", "simplified_silhouette"),
+    *("calinski_harabasz", "fuzzy_davies_bouldin"),
+]
 
 
 def privacy(epsilon: float = 2.0, **words: Any) -> Privacy:
@@ -205,13 +211,7 @@ def test_a_delta_too_large_for_the_rows_warns_after_the_fit() -> None:
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("inertia", "score", "davies_bouldin", "mean_distance", "simplified_silhouette"),
-        *("calinski_harabasz", "fuzzy_davies_bouldin"),
-    ],
-)
+@pytest.mark.parametrize("name", METRICS)
 def test_metrics_are_near_their_values_for_a_budget_of_their_own(name: str, neighbours: str) -> None:
     metric = getattr(privfed.metrics, name)
     exact = metric(CLIENTS, CENTERS, domain=BOX, protocol="plain")
@@ -219,15 +219,44 @@ def test_metrics_are_near_their_values_for_a_budget_of_their_own(name: str, neig
     assert noised == pytest.approx(exact, rel=0.25) and noised != exact
 
 
-def test_a_metric_of_clients_as_a_whole_is_an_error() -> None:
-    with pytest.raises(PrivacyError, match="bound for one record"):
-        privfed.metrics.inertia(CLIENTS, CENTERS, privacy=privacy(unit="client"))
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_near_their_values_with_clients_as_the_unit(name: str) -> None:
+    clients, metric = clients_of(1000, 10), getattr(privfed.metrics, name)
+    exact = metric(clients, CENTERS, domain=BOX, protocol="plain")
+    noised = metric(clients, CENTERS, privacy=privacy(9.0, unit="client"), protocol=Trusted())
+    assert noised == pytest.approx(exact, rel=0.25) and noised != exact
 
 
-def test_labels_agree_under_privacy_as_without() -> None:
-    labels = [squared_distances(rows, CENTERS).argmin(axis=1) for rows in CLIENTS]
-    found = privfed.metrics.labels_agreement(CLIENTS, CENTERS, labels, privacy=privacy(), protocol="plain")
+def test_a_metric_of_clients_as_a_whole_is_an_error_at_unit_record() -> None:
+    with pytest.raises(PrivacyError, match='claim unit="client"'):
+        local_cluster_counts(CLIENTS, privacy=privacy(), protocol="plain")
+
+
+def test_a_replaced_record_costs_a_lone_number_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    price, asked = BudgetLedger.price, list[Any]()
+    monkeypatch.setattr(BudgetLedger, "price", lambda self, ask: asked.append(price(self, ask)) or asked[-1])
+    for neighbours in ("add-remove", "replace-one"):
+        privfed.metrics.inertia(CLIENTS, CENTERS, privacy=privacy(neighbours=neighbours), protocol="plain")
+    sigma = [one.question.sigma for one in asked]
+    # One squared distance in the place of another moves the sum no further, and the rows are public.
+    assert sigma[1][0] == pytest.approx(sigma[0][0] / np.sqrt(2.0))
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_labels_agree_under_privacy_as_without(unit: str) -> None:
+    clients = clients_of(300, 30)
+    labels = [squared_distances(rows, CENTERS).argmin(axis=1) for rows in clients]
+    words: dict[str, Any] = {"privacy": privacy(9.0, unit=unit), "protocol": Trusted()}
+    found = privfed.metrics.labels_agreement(clients, CENTERS, labels, n_labels=3, **words)
     assert found.accuracy > 0.95
+    with pytest.raises(ArgumentError, match="are protected"):
+        privfed.metrics.labels_agreement(clients, CENTERS, labels, **words)
+
+
+def test_a_metric_tells_of_no_row_outside_the_domain() -> None:
+    far = [CLIENTS[0], np.vstack([CLIENTS[1], [[9.0, 9.0]]])]
+    words: dict[str, Any] = {"privacy": privacy(), "protocol": "plain"}
+    assert privfed.metrics.inertia(far, CENTERS, domain=BOX, **words) > 0.0
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])

@@ -45,6 +45,7 @@ class Path:
         replaced: the neighbour has the record at the cell's other end, rather than none.
         claimed: relation that the noise is sized for.
         secure: claimed noise; else it repeats with `seed`.
+        mechanism: distribution of the noise.
         radius: clipping radius in half widths of a cell.
         weight: share of the budget of a round, times the rounds.
     """
@@ -58,6 +59,7 @@ class Path:
     replaced: bool = False
     claimed: Literal["add-remove", "replace-one"] = "add-remove"
     secure: bool = False
+    mechanism: Literal["gaussian", "skellam"] = "gaussian"
     radius: float = REACH
     weight: float = 1.0
 
@@ -102,6 +104,7 @@ class Path:
             unit="record",
             domain=Box(-1.0, 1.0, max_rows=MOST_ROWS),
             neighbours=self.claimed,
+            mechanism=self.mechanism,
             noise_seed=None if self.secure else seed,
         )
         configuration = configuration_of(

@@ -1,186 +1,151 @@
-"""With the noised answers forced equal, nothing that anybody sees depends on the data.
-
-A first run writes down what each client's answers were, noise included. A second run on neighbouring
-data goes the whole way too, reads its rows, and is then made to send the answers of the first. All that
-leaves must be the same to the byte: whatever differs would be a way around the noise.
-"""
+"""With the noised answers forced equal, nothing that anybody sees depends on the data (`tapes.py`)."""
 
 from __future__ import annotations
 
-import re
-import warnings
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 
-from privfed.core.domain import Ball, Box, Domain
-from privfed.core.statistics import Statistics
-from privfed.errors import RefusedError
-from privfed.face.dp import DPKMeans
+from privfed.core.domain import Domain
+from privfed.core.question import ClientData
 from privfed.privacy.ledger import PayingAnswerer
-from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy
-from privfed.protocols import Masked
+from tests.privacy.audited import CLIENT, RECORD, Run
+from tests.privacy.tapes import (
+    BALL,
+    BASE,
+    BOX,
+    MOST_ROWS,
+    NEIGHBOURS,
+    REPLACED,
+    Tape,
+    files_of,
+    privacy_for,
+    rows_of,
+    seen,
+)
 
-D = 3
-MOST_ROWS = 64
-SHA = re.compile(rb'"sha256":"[0-9a-f]{64}"')
-
-
-def rows_of(seed: int, n: int) -> np.ndarray:
-    """Return rows in the unit ball."""
-    rows: np.ndarray = np.random.default_rng(seed).uniform(-0.55, 0.55, (n, D))
-    return rows
-
-
-BASE = rows_of(0, 50)
-FULL = rows_of(1, MOST_ROWS)
-NEIGHBOURS = {
-    "one more": (BASE, np.vstack([BASE, rows_of(2, 1)])),
-    "one fewer": (BASE, BASE[:-1]),
-    "one more, far outside the domain": (BASE, np.vstack([BASE, np.full((1, D), 1e200)])),
-    "one outside the domain": (BASE, np.vstack([BASE[:-1], [[3.0, -3.0, 0.0]]])),
-    "one that repeats another": (BASE, np.vstack([BASE[:-1], BASE[:1]])),
-    "one more than declared": (FULL, np.vstack([FULL, rows_of(2, 1)])),
-    "all of them": (BASE[:1], BASE[1:2]),
-    "one column then constant": (
-        np.hstack([BASE[:, :2], np.zeros((50, 1))]),
-        np.hstack([BASE[:, :2], np.r_[np.zeros(49), 0.5][:, None]]),
-    ),
-}
+FAR = "one more, far outside the domain"
+OTHERS = {"few, far outside": 5.0 * rows_of(9, 3), "too many": rows_of(8, MOST_ROWS + 9)}
+"""Clients in the place of the first."""
 
 
-class Tape:
-    """Noised answers of a first run, played back in a second one that computes its own as well."""
+@pytest.fixture
+def identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Return what fails where two tables of a client, alike noised, show in anything."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.recording, self.answers, self.differed = True, list[list[Statistics]](), 0
-        honest, self._at = Noised.answer_all, 0
+    def compare(
+        run: Run,
+        one: np.ndarray,
+        other: np.ndarray,
+        protocol: str = "plain",
+        domain: Domain = BOX,
+        unit: str = "record",
+        neighbours: str = "add-remove",
+    ) -> None:
+        privacy, tape = privacy_for(protocol, domain, unit, neighbours), Tape(monkeypatch)
+        first = seen(run, tmp_path / "one", protocol, privacy, one, monkeypatch)
+        tape.replay()
+        second = seen(run, tmp_path / "other", protocol, privacy, other, monkeypatch)
+        # All answers of the second run were made, with noise of its own, and none was sent.
+        assert tape.differed == len(tape.answers) > 0
+        for of_one, of_other in zip(first, second, strict=True):
+            assert of_one == of_other
 
-        def planted(question, clients, generators):  # type: ignore[no-untyped-def]
-            own = honest(question, clients, generators)
-            if self.recording:
-                self.answers.append(own)
-                return own
-            played, self._at = self.answers[self._at], self._at + 1
-            self.differed += any(
-                not np.array_equal(one[name], other[name])
-                for one, other in zip(own, played, strict=True)
-                for name in one
-            )
-            return played
-
-        monkeypatch.setattr(Noised, "answer_all", planted)
-
-
-def files_of(folder: Path, protocol: str) -> dict[str, bytes]:
-    """Return a run folder's files; of masked bytes the transcript keeps a hash, which is new in each run."""
-    return {
-        str(path.relative_to(folder)): SHA.sub(b"", path.read_bytes())
-        if protocol == "masked"
-        else path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    return compare
 
 
-def seen(
-    folder: Path,
+@pytest.mark.parametrize(
+    ("case", "protocol", "domain"),
+    [
+        pytest.param(
+            case,
+            protocol,
+            domain,
+            id=f"{case}-{protocol}-{type(domain).__name__}",
+            marks=() if protocol == "plain" or case == FAR else pytest.mark.slow,
+        )
+        for case in NEIGHBOURS
+        for protocol in ("plain", "masked")
+        for domain in (BOX, BALL)
+    ],
+)
+def test_nothing_but_the_noised_answers_depends_on_the_data(
+    case: str,
     protocol: str,
     domain: Domain,
-    rows: np.ndarray,
-    unit: Literal["record", "client"] = "record",
-) -> tuple[object, ...]:
-    """Return everything that a fit shows to others: files, model, claims, traffic, warnings."""
-    clients = [rows, rows_of(3, 40), rows_of(4, 30)]
-    privacy = Privacy(
-        epsilon=4.0,
-        delta=1e-6,
-        unit=unit,
-        domain=domain,
-        neighbours="add-remove",
-        noise="local" if protocol == "plain" else "distributed",
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = DPKMeans(
-            3,
-            protocol="plain" if protocol == "plain" else Masked(colluders=0),
-            privacy=privacy,
-            run_dir=folder,
-            random_state=1,
-        ).fit(clients)
-    traffic = model.federation_.traffic
-    return (
-        files_of(folder, protocol),
-        model.cluster_centers_.tobytes(),
-        [centers.tobytes() for centers in model.history_],
-        (model.n_iter_, model.inertia_, model.n_rows_, model.converged_),
-        model.privacy_spent_,
-        (traffic.exchanges, traffic.down, traffic.up),
-        [str(one.message) for one in caught],
-    )
-
-
-BOX, BALL = Box(-1.0, 1.0, max_rows=MOST_ROWS), Ball(1.0, max_rows=MOST_ROWS)
-SURROUNDINGS = [("plain", BOX), ("plain", BALL), ("masked", BOX), ("masked", BALL)]
-AT_ONCE = {"one more", "one more, far outside the domain"}
-CASES = [
-    pytest.param(
-        name,
-        protocol,
-        domain,
-        id=f"{name}-{protocol}-{type(domain).__name__}",
-        marks=() if name in AT_ONCE or (protocol, domain) == ("plain", BOX) else pytest.mark.slow,
-    )
-    for name in NEIGHBOURS
-    for protocol, domain in SURROUNDINGS
-]
-
-
-@pytest.mark.parametrize(("name", "protocol", "domain"), CASES)
-def test_nothing_but_the_noised_answers_depends_on_the_data(
-    name: str, protocol: str, domain: Domain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    identical,  # type: ignore[no-untyped-def]
 ) -> None:
-    tape = Tape(monkeypatch)
-    one, other = NEIGHBOURS[name]
-    first = seen(tmp_path / "one", protocol, domain, one)
-    tape.recording = False
-    second = seen(tmp_path / "other", protocol, domain, other)
-    assert tape.differed == len(tape.answers)
-    for of_one, of_other in zip(first, second, strict=True):
-        assert of_one == of_other
+    identical(RECORD["DPKMeans"], *NEIGHBOURS[case], protocol, domain)
 
 
-def test_nothing_but_the_noised_answers_depends_on_a_whole_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("case", "protocol", "domain"),
+    [
+        pytest.param(FAR, "plain", BOX, id="far"),
+        pytest.param("one more than declared", "plain", BALL, id="declared-Ball"),
+        pytest.param(FAR, "masked", BOX, id="far-masked", marks=pytest.mark.slow),
+        *(
+            pytest.param(case, "plain", domain, id=f"{case}-{i}", marks=pytest.mark.slow)
+            for case in NEIGHBOURS
+            for i, domain in enumerate((BOX, BALL))
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", sorted(set(RECORD) - {"DPKMeans"}))
+def test_no_record_shows_in_anything(
+    name: str,
+    case: str,
+    protocol: str,
+    domain: Domain,
+    identical,  # type: ignore[no-untyped-def]
 ) -> None:
-    tape = Tape(monkeypatch)
-    first = seen(tmp_path / "one", "plain", BOX, BASE, "client")
-    tape.recording = False
-    second = seen(tmp_path / "other", "plain", BOX, 5.0 * rows_of(9, 3), "client")
-    assert tape.differed == len(tape.answers)
-    assert first == second
+    identical(RECORD[name], *NEIGHBOURS[case], protocol, domain)
 
 
-@pytest.mark.parametrize("protocol", ["plain", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REPLACED)
+@pytest.mark.parametrize("name", RECORD)
+def test_no_replaced_record_shows_in_anything(name: str, case: str, identical) -> None:  # type: ignore[no-untyped-def]
+    identical(RECORD[name], *NEIGHBOURS[case], neighbours="replace-one")
+
+
+@pytest.mark.parametrize(
+    ("case", "protocol"),
+    [
+        ("few, far outside", "plain"),
+        pytest.param("too many", "plain", marks=pytest.mark.slow),
+        pytest.param("few, far outside", "masked", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("name", CLIENT)
+def test_no_client_shows_in_anything(
+    name: str,
+    case: str,
+    protocol: str,
+    identical,  # type: ignore[no-untyped-def]
+) -> None:
+    identical(CLIENT[name], BASE, OTHERS[case], protocol, unit="client")
+
+
+@pytest.mark.parametrize("name", RECORD)
 def test_refusals_do_not_depend_on_the_data(
-    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tape, shown = Tape(monkeypatch), []
-    for side, rows in zip(("one", "other"), NEIGHBOURS["one more, far outside the domain"], strict=True):
-        # The clients have spent nearly all that they grant, and refuse after the first questions.
-        ledgers = tmp_path / side / "clients"
-        ledgers.mkdir(parents=True)
-        for client in range(3):
-            (ledgers / f"{client}.ledger").write_text("0.95")
-        with pytest.raises(RefusedError) as refused:
-            seen(tmp_path / side, protocol, BOX, rows)
-        shown.append((str(refused.value), files_of(tmp_path / side, protocol)))
-        tape.recording = False
-    assert "policy:budget" in shown[0][0]
+    privacy, tape, shown = privacy_for("plain", BOX, "record"), Tape(monkeypatch), []
+    load = PayingAnswerer.__init__
+
+    def poor(answerer, inner, configuration, store):  # type: ignore[no-untyped-def]
+        # The clients have spent nearly all that they grant, and refuse after the first questions, or at once.
+        with store.transaction() as transaction:
+            transaction.save(0.97)
+        load(answerer, inner, configuration, store)
+
+    monkeypatch.setattr(PayingAnswerer, "__init__", poor)
+    for side, rows in zip(("one", "other"), NEIGHBOURS[FAR], strict=True):
+        shown.append(seen(RECORD[name], tmp_path / side, "plain", privacy, rows, monkeypatch))
+        tape.replay()
+    assert "policy:budget" in str(shown[0][0])
     assert shown[0] == shown[1]
 
 
@@ -188,17 +153,18 @@ def test_refusals_do_not_depend_on_the_data(
 def test_a_count_of_clipped_rows_would_be_found(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tape = Tape(monkeypatch)
-    silent = PayingAnswerer.__call__
+    privacy, tape, silent = privacy_for(protocol, BOX, "record"), Tape(monkeypatch), PayingAnswerer.__call__
 
     def talking(self, question, index):  # type: ignore[no-untyped-def]
         statistics, _ = silent(self, question, index)
         return statistics, self._answerer(question, index)[1]
 
+    # Rows are moved into the domain before they are counted; here only when a question is answered.
+    monkeypatch.setattr(ClientData, "inside", lambda data, domain: data)
     monkeypatch.setattr(PayingAnswerer, "__call__", talking)
-    one, other = NEIGHBOURS["one more, far outside the domain"]
-    first = seen(tmp_path / "one", protocol, BOX, one)
-    tape.recording = False
-    second = seen(tmp_path / "other", protocol, BOX, other)
-    assert first[0] != second[0]
-    assert first[1:3] == second[1:3]
+    one, other = NEIGHBOURS[FAR]
+    first = seen(RECORD["DPKMeans"], tmp_path / "one", protocol, privacy, one, monkeypatch)
+    tape.replay()
+    second = seen(RECORD["DPKMeans"], tmp_path / "other", protocol, privacy, other, monkeypatch)
+    assert first[0] == second[0]
+    assert files_of(tmp_path / "one", protocol) != files_of(tmp_path / "other", protocol)

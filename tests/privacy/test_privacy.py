@@ -34,7 +34,14 @@ def test_no_part_of_the_promise_has_a_default(missing: str) -> None:
     [
         *[("epsilon", value) for value in (0, -1.0, float("nan"), float("inf"), True, "1")],
         *[("delta", value) for value in (0.0, 1.0, float("nan"))],
-        *[("unit", "row"), ("neighbours", "any"), ("noise", "server"), ("domain", (-1, 1)), ("spare", 1.0)],
+        *[
+            ("unit", "row"),
+            ("neighbours", "any"),
+            ("noise", "nobody"),
+            ("mechanism", "normal"),
+            ("domain", (-1, 1)),
+            ("spare", 1.0),
+        ],
     ],
 )
 def test_a_word_out_of_its_bounds_is_named_with_its_value(name: str, value: Any) -> None:

@@ -144,7 +144,7 @@ def test_a_near_tie_is_decided_by_further_bits(size: int, block: int, sigma: flo
     first, second, third = bits >> 128, bits >> 64 & ALL_ONES, bits & ALL_ONES
 
     def accepts(uniform: int, *more: int) -> bool:
-        return sampler._accepts(size, block, sigma, 0.75, uniform, Script(*more))
+        return sampler._accepts(sampler._chance_bounds(size, block, sigma, 0.75), uniform, Script(*more))
 
     assert accepts(first - 1)
     assert not accepts(first + 1)

@@ -1,0 +1,185 @@
+"""Audit of one run's claim: its own questions, asked of a worst record or a worst client, and without it.
+
+The exact answers come from the questions' own code, on the way that a client's answers go; fresh noise of the
+sampler is added to them. So a mistake in clipping, in the noise's size or in how the budget was shared out
+lifts the bound above the claim. That questions depend on earlier totals costs nothing under Gaussian noise:
+those of the run stand for all. (Of Skellam noise only (epsilon, delta) is tested.)
+
+Units tried: records in corners of the domain, on the first and the last centroids that were asked about, and
+around them as far away as offsets are clipped to and nearer; at unit "client" clients all of whose rows are
+one such record, more rows than sums are divided by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from privfed.algorithms.dp_clients import ClientLengths, ClientShares
+from privfed.algorithms.dp_sums import SumsInCells
+from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
+from privfed.core.domain import FloatArray
+from privfed.core.question import ClientData, Question, question_from_bytes
+from privfed.core.transcript import Asked, Transcript
+from privfed.errors import ArgumentError, PrivacyError
+from privfed.privacy.noised import Noised
+from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits
+
+CORNERS = 6
+"""Pairs of opposite corners that are tried."""
+
+LENGTHS = (1.0, 0.5, 0.2)
+"""Distances from a centroid, in units of what offsets are clipped to."""
+
+LARGE = 2
+"""Rows of a client that is tried, in units of what its sums are divided by."""
+
+MOST_ROWS = 512
+"""Largest number that sums of a client that is tried are divided by: many alike rows count like a few."""
+
+_MOST_CENTERS = 8
+
+
+class Release(NamedTuple):
+    """How one question's total tells units apart.
+
+    Args:
+        shifts: of the total by each unit, in steps, float64 of shape (n_units, n_values).
+        sigma: of the noise that is sure to be in it, in steps, (n_values,).
+        question: whose noise it is.
+    """
+
+    shifts: FloatArray
+    sigma: FloatArray
+    question: Noised
+
+
+def audit_units(
+    transcript: Transcript,
+    *,
+    trials: int = 20_000,
+    claim: Claim | None = None,
+    rng: np.random.Generator | None = None,
+    confidence: float = 0.95,
+) -> Audit:
+    """Bound the true epsilon of a run from below, for the unit that moves its totals most.
+
+    Args:
+        transcript: of a run with differential privacy; its configuration says unit and neighbours.
+        trials: draws with the unit, and without it; at least 100.
+        claim: what is claimed; by default what the configuration says.
+        rng: draws units, and the noise of a rehearsal; a claimed run's is the operating system's.
+        confidence: of all bounds together, in (0.5, 1).
+
+    Raises:
+        ArgumentError: the run claims no differential privacy, or a parameter is out of its bounds.
+        PrivacyError: a question of the run carries no noise.
+    """
+    agreed, rng = transcript.configuration, np.random.default_rng(0) if rng is None else rng
+    if agreed.privacy is None:
+        raise ArgumentError("the run claims no differential privacy to be audited.")
+    terms = agreed.privacy
+    questions = [_handy(_noised(record)) for record in transcript.of(Asked)]
+    rows = 1
+    if terms.unit == "client":
+        divided = [asked.inner.rows for asked in questions if isinstance(asked.inner, ClientLengths)]
+        rows = LARGE * int(max([1.0, *divided]))
+    units = np.repeat(_pairs(questions, rng)[:, :, None], rows, axis=2)
+    releases = [_release(question, units, terms.neighbours, agreed.noising) for question in questions]
+    worst = int(np.argmax(sum(np.square(one.shifts / one.sigma).sum(axis=1) for one in releases)))
+    bits: RandomBits = RehearsalBits(rng) if terms.rehearsal else SecureBits()
+    inside, outside = _drawn(releases, worst, trials, bits)
+    # The whole trade-off curve is claimed of Gaussian noise only.
+    noise: Noise = "gaussian" if terms.mechanism == "gaussian" else "any"
+    claimed = claim or Claim(epsilon=terms.epsilon, delta=terms.delta, noise=noise)
+    return audit_samples(inside, outside, claim=claimed, confidence=confidence)
+
+
+def without_noise(question: Noised) -> Noised:
+    """Return the question that is answered alike, but without noise, as where the server adds it."""
+    return replace(question, by_server=True)
+
+
+def _noised(record: Asked) -> Noised:
+    question = question_from_bytes(record.question)
+    if not isinstance(question, Noised):
+        raise PrivacyError(f"{type(question).__name__} was asked without noise.")
+    return question
+
+
+def _handy(question: Noised) -> Noised:
+    """Divide clients' sums by a number of rows that is not too large to try clients of as many."""
+    if not isinstance(question.inner, ClientLengths):
+        return question
+    return replace(question, inner=replace(question.inner, rows=min(question.inner.rows, float(MOST_ROWS))))
+
+
+def _parts(question: Question) -> Iterator[Question]:
+    """Yield a question and those that it is made of."""
+    yield question
+    for one in fields(question):
+        held = getattr(question, one.name)
+        if isinstance(held, Question):
+            yield from _parts(held)
+
+
+def _centers(question: Noised) -> tuple[FloatArray, float] | None:
+    """Return the centroids that a question is about, and the offset from them that moves its total most."""
+    parts = list(_parts(question))
+    radius = max([0.0, *(part.radius for part in parts if isinstance(part, SumsInCells))])
+    for part in parts:
+        if isinstance(part, ClientShares):
+            # A client's counts and sums are shortened alike: longer offsets would shorten its counts.
+            radius *= min(1.0, part.most_sum / part.most_count)
+    held = [getattr(part, "centers", None) for part in parts]
+    return next(((one, radius) for one in held if isinstance(one, np.ndarray)), None)
+
+
+def _pairs(questions: Sequence[Noised], rng: np.random.Generator) -> FloatArray:
+    """Return pairs of records that differ much, float64 of shape (n_pairs, 2, n_features)."""
+    ranges = questions[0].ranges
+    corners = np.where(rng.random((CORNERS, ranges.n_features)) < 0.5, ranges.low, ranges.high)
+    corners[0] = ranges.low
+    pairs = [np.stack([corners, ranges.low + ranges.high - corners], axis=1)]
+    told = [asked for asked in map(_centers, questions) if asked is not None]
+    for centers, radius in (told[0], told[-1]) if told else ():
+        chosen = centers[rng.permutation(len(centers))[:_MOST_CENTERS]]
+        away = rng.standard_normal(chosen.shape)
+        away *= radius / np.linalg.norm(away, axis=1, keepdims=True)
+        pairs += [np.stack([chosen, np.roll(chosen, 1, axis=0)], axis=1)]
+        pairs += [np.stack([chosen + s * away, chosen - s * away], axis=1) for s in LENGTHS]
+    return ranges.clip(np.concatenate(pairs))
+
+
+def _release(question: Noised, units: FloatArray, neighbours: str, noising: int) -> Release:
+    """Answer for each unit, (n_pairs, 2, n_rows, n_features), and say how far that moves the total."""
+    sizes = [int(np.prod(entry.shape)) for entry in question.inner.spec.entries]
+    stds = question.noise_std(noising)
+    steps = np.repeat(question.steps, sizes)
+    sigma = np.repeat([stds[entry.name] for entry in question.inner.spec.entries], sizes) / steps
+    bare, generator = without_noise(question), np.random.default_rng(0)
+    answers = np.stack(
+        [
+            [question.spec.flatten(bare.answer(ClientData(rows), generator)) / steps for rows in pair]
+            for pair in units
+        ]
+    )
+    shifts = answers.reshape(-1, len(steps)) if neighbours == "add-remove" else answers[:, 0] - answers[:, 1]
+    return Release(shifts, sigma, question)
+
+
+def _drawn(
+    releases: Sequence[Release], worst: int, trials: int, bits: RandomBits
+) -> tuple[FloatArray, FloatArray]:
+    """Draw releases with and without a unit, each as the one number that tells most."""
+    inside, outside = np.zeros(trials), np.zeros(trials)
+    for shifts, sigma, question in releases:
+        moved = np.flatnonzero(shifts[worst])
+        weights = shifts[worst, moved] / np.square(sigma[moved])
+        for scores in (inside, outside):
+            scores += question.draw(sigma[moved], (trials, moved.size), bits) @ weights
+        inside += float(shifts[worst, moved] @ weights)
+    return inside, outside

@@ -1,0 +1,66 @@
+"""How many rows clients hold, under differential privacy of whole clients: one noised histogram.
+
+Where each client counts as one record, a client's sums are divided by a number of rows that is the same
+for all, and larger clients' by their own number.
+
+Reveals to whoever opens the total, noised: how many clients hold about how many rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.conversation import Ask, Conversation
+from privfed.core.domain import Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.privacy.bounds import step_of
+
+SIZE_SHARE = 0.01
+"""Share of the budget for the histogram of the clients' sizes."""
+
+PER_OCTAVE, N_SIZES = 2, 50
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientSizes(Question):
+    """Ask how many clients hold how many rows, two bins an octave. Statistics: `clients` (N_SIZES,)."""
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """One mark a client."""
+        return StatisticsSpec(Entry("clients", (N_SIZES,), 0.0, 1.0, step_of(1.0)))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        sizes = np.array([client.n_rows for client in clients], dtype=np.float64)
+        bins = np.clip(np.ceil(PER_OCTAVE * np.log2(sizes)), 0, N_SIZES - 1).astype(np.intp)
+        return [Statistics(clients=mark) for mark in np.eye(N_SIZES)[bins]]
+
+
+def typical_size(ranges: Ranges, share: float = SIZE_SHARE) -> Conversation[float]:
+    """Find a number of rows that about four in five clients do not exceed, with a share of the budget."""
+    ask = Ask(
+        ClientSizes(ranges=ranges),
+        purpose="client sizes",
+        weights={"clients": share},
+        limits={"clients": 1.0},
+    )
+    total = yield ask
+    counts, noise = total.statistics["clients"], (total.noise_std or {})["clients"]
+    # Bins that noise alone may fill are left out: many of them would outweigh the few that are full.
+    sure = np.where(counts > 3.0 * noise, counts, 0.0)
+    if not sure.any():
+        sure = np.where(counts == counts.max(), 1.0, 0.0)
+    reached = int(np.flatnonzero(sure.cumsum() >= 0.8 * sure.sum())[0])
+    return float(min(2.0 ** (reached / PER_OCTAVE), ranges.rows))

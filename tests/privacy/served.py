@@ -1,0 +1,126 @@
+"""Federations whose server noises sums that clients open, for runs of questions that a test names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from privfed.core.conversation import Ask, Conversation, Setting, Total
+from privfed.core.domain import Box
+from privfed.core.federation import Federation
+from privfed.core.question import question_from_bytes
+from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Exchanged, Transcript
+from privfed.engines.faults import Fault
+from privfed.face.clients import gather
+from privfed.face.opening import Simulation, cohort_rule, configuration_of, simulate
+from privfed.privacy import server_noise
+from privfed.privacy.noised import Noised
+from privfed.privacy.privacy import Privacy
+from privfed.protocols import CKKS, GroupMasked
+
+PROTOCOLS: dict[str, Any] = {"ckks": CKKS, "group-masked": GroupMasked}
+BOX = Box(-1.0, 1.0, max_rows=64)
+
+
+class Asks:
+    """An algorithm that asks what a test names, and returns the totals."""
+
+    fixed: ClassVar[bool] = True
+
+    def __init__(self, *asks: Ask) -> None:
+        self.asks = asks
+
+    @property
+    def max_sums(self) -> int:
+        return len(self.asks)
+
+    def converse(self, setting: Setting) -> Conversation[list[Total]]:
+        totals = []
+        for ask in self.asks:
+            totals.append((yield ask))
+        return totals
+
+
+def by_server(**words: Any) -> Privacy:
+    """Return a guarantee by noise of the server: a rehearsal, unless told otherwise."""
+    known: dict[str, Any] = {
+        "epsilon": 4.0,
+        "delta": 1e-6,
+        "unit": "record",
+        "domain": BOX,
+        "neighbours": "add-remove",
+        "noise": "server",
+        "noise_seed": 1,
+    }
+    return Privacy(**(known | words))
+
+
+def served(
+    protocol: SecureSum,
+    rows: Sequence[np.ndarray],
+    runs: Asks,
+    privacy: Privacy | None = None,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+) -> Federation:
+    """Return clients behind a sum that the server noises, agreed on what will be asked."""
+    privacy = by_server() if privacy is None else privacy
+    clients = gather(list(rows), None, None)
+    configuration = configuration_of(
+        clients,
+        protocol,
+        algorithm="test",
+        max_sums=runs.max_sums,
+        rule=cohort_rule(len(rows), None, None, 0),
+        seed=privacy.seeded(seed),
+        domain=None,
+        privacy=privacy,
+        runs=runs,
+    )
+    return simulate(
+        clients,
+        protocol,
+        configuration,
+        domain=privacy.domain,
+        simulation=Simulation(faults=faults),
+        spare=privacy.spare,
+    )
+
+
+def exact(transcript: Transcript, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return each total of a run as it would be without noise, flat."""
+    clients, found = gather(list(rows), None, None), []
+    for asked, total in transcript.totals():
+        question = question_from_bytes(asked.question)
+        assert isinstance(question, Noised)
+        inside = [clients.data[i].within(question.ranges)[0] for i in total.contributors]
+        bare = replace(question, by_server=True)
+        answers = bare.answer_all(inside, [np.random.default_rng(0) for _ in inside])
+        found.append(sum(question.spec.flatten(answer) for answer in answers))
+    return found  # type: ignore[return-value]
+
+
+def opened(transcript: Transcript) -> list[np.ndarray]:
+    """Return each total of a run, flat."""
+    totals = transcript.totals()
+    return [question_from_bytes(one.question).spec.flatten(total.statistics) for one, total in totals]
+
+
+def seen_by_server(transcript: Transcript) -> list[object]:
+    """Return what the server can count: stages, numbers and the lengths of all messages."""
+    return [
+        (one.stage, one.number, [[(sent.client, sent.size) for sent in way] for way in (one.down, one.up)])
+        for one in transcript.of(Exchanged)
+    ]
+
+
+def silence(patch: pytest.MonkeyPatch) -> None:
+    """Let the server's noise be zero."""
+    patch.setattr(
+        server_noise, "discrete_gaussian", lambda sigma, size, source: np.zeros(size, dtype=np.int64)
+    )

@@ -1,0 +1,169 @@
+"""Shift audits: how far one record or one client moves all totals of a run, in terms of its budget.
+
+A run's questions are fixed by its totals. They are answered again, without noise, with and without one unit
+(or with another in its place); the squared shifts over the noise's variance, added up over the run, must
+never exceed the budget, and for the worst unit come close to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from privfed.core.configuration import Terms
+from privfed.core.conversation import Ask
+from privfed.core.domain import Ball, Box, Domain
+from privfed.core.question import ClientData, question_from_bytes
+from privfed.engines.in_process import Pool
+from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
+from privfed.privacy.ledger import BudgetLedger
+from privfed.privacy.noised import Noised
+from privfed.privacy.privacy import Privacy
+from privfed.protocols import Plain
+from tests.privacy.audited import K
+
+DELTA = 1e-6
+MOST_ROWS = 1 << 12
+BOX, BALL = Box(-1.0, 1.0, max_rows=MOST_ROWS), Ball(1.5, max_rows=MOST_ROWS)
+
+
+def rows_of(n: int, d: int) -> np.ndarray:
+    """Return rows around K centers in the domain."""
+    rng = np.random.default_rng(d)
+    centers = rng.uniform(-0.6, 0.6, (K, d))
+    rows: np.ndarray = centers[rng.integers(K, size=n)] + 0.1 * rng.standard_normal((n, d))
+    return rows
+
+
+class Trusted(Plain):
+    """Plain sums that count on every client's share of the noise, as masked ones can."""
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        return Terms(max_sums=max_sums, threshold=1, honest=clients)
+
+
+def claim(epsilon: float, neighbours: str, unit: str, domain: Domain = BOX) -> Privacy:
+    """Return a claim whose noise repeats."""
+    return Privacy(
+        epsilon=epsilon,
+        delta=DELTA,
+        unit=unit,  # type: ignore[arg-type]
+        domain=domain,
+        neighbours=neighbours,  # type: ignore[arg-type]
+        noise_seed=5,
+    )
+
+
+def budget(privacy: Privacy) -> float:
+    """Return mu^2 of a claim."""
+    return gdp_mu(privacy.epsilon, privacy.delta) ** 2
+
+
+class Recorder:
+    """Writes down what coordinators' ledgers price, as it travels; and then switches all noise off."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self._asked: list[tuple[BudgetLedger, Noised]] = []
+        price = BudgetLedger.price
+
+        def priced(ledger: BudgetLedger, ask: Ask) -> Ask:
+            paid = price(ledger, ask)
+            question = question_from_bytes(paid.question.to_bytes())
+            assert isinstance(question, Noised)
+            self._asked.append((ledger, question))
+            return paid
+
+        monkeypatch.setattr(BudgetLedger, "price", priced)
+
+    def runs(self) -> list[list[Noised]]:
+        """Return the questions of each ledger, in order."""
+        ledgers = list({id(ledger): ledger for ledger, _ in self._asked}.values())
+        return [[question for own, question in self._asked if own is ledger] for ledger in ledgers]
+
+    def silence(self) -> None:
+        """Answer without noise from now on."""
+
+        def zeros(self: Noised, n: int, generators: object) -> np.ndarray:
+            return np.zeros((n, self.inner.spec.size))
+
+        self._patch.setattr(Noised, "_noise", zeros)
+
+
+def answers(
+    asked: Sequence[Noised], variants: Sequence[np.ndarray], domain: Domain = BOX, counted: int = 1
+) -> np.ndarray:
+    """Return what a client would answer to a whole run, for each of several tables of rows.
+
+    The way is the one that a fit goes: rows are moved into the domain, answers put on the grid.
+
+    Returns:
+        In standard deviations of the noise of so many counted shares, (n_variants, n_values).
+    """
+    data = [ClientData(rows, np.zeros(len(rows), dtype=np.int64)).inside(domain) for rows in variants]
+    pool = Pool(data, [str(i) for i in range(len(data))], 0)
+    pool.expect(range(len(data)))
+    answerers = [pool.answerer(i) for i in range(len(data))]
+    found = []
+    for index, question in enumerate(asked):
+        exact = np.stack([question.spec.flatten(answer(question, index)[0]) for answer in answerers])
+        std = question._per_value(np.sqrt(question.sigma**2 - ROUNDING_VARIANCE) * question.steps)
+        found.append(exact / (std * np.sqrt(counted)))
+    return np.concatenate(found, axis=1)
+
+
+def largest_shift(with_unit: np.ndarray, without: np.ndarray, neighbours: str) -> float:
+    """Return the largest squared distance of answers with a unit from those without, or with another."""
+    if neighbours == "add-remove":
+        return float(np.square(with_unit - without).sum(axis=1).max())
+    return max(float(np.square(with_unit - one).sum(axis=1).max()) for one in with_unit)
+
+
+def worst_records(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield records: far out, outside the domain, on the centers and on both sides of each."""
+    d = centers.shape[1]
+    for _ in range(8):
+        corner = rng.choice([-1.0, 1.0], d)
+        yield from (corner, -corner, 1e200 * corner, rng.uniform(-1, 1, d))
+    for center in centers:
+        yield center
+        for length in (0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9):
+            direction = rng.standard_normal(d)
+            direction *= length / np.linalg.norm(direction)
+            yield from (center + direction, center - direction)
+
+
+def shift_of_a_record(
+    asked: Sequence[Noised], rows: np.ndarray, centers: np.ndarray, neighbours: str, domain: Domain = BOX
+) -> float:
+    """Return what the worst record that was found costs over a run."""
+    # What a record adds does not depend on the other rows (test_records_alone.py).
+    few = rows[:20]
+    records = worst_records(centers, np.random.default_rng(6))
+    variants = [few, *(np.vstack([few, one]) for one in records)]
+    found = answers(asked, variants, domain)
+    return largest_shift(found[1:], found[0], neighbours)
+
+
+def worst_clients(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield whole clients: single rows, many equal ones, one in each cluster, far outside, too many."""
+    d = centers.shape[1]
+    for copies in (1, 10, 40, MOST_ROWS):
+        corner = rng.choice([-1.0, 1.0], d)
+        yield np.tile(corner, (copies, 1))
+        yield np.tile(1e200 * corner, (copies, 1))
+        direction = rng.standard_normal(d)
+        for length in (0.02, 0.1, 0.4, 0.9):
+            yield np.tile(centers[0] + length * direction / np.linalg.norm(direction), (copies, 1))
+        yield np.tile(centers[-1], (copies, 1))
+    yield centers
+    yield rng.uniform(-1, 1, (300, d))
+
+
+def shift_of_a_client(asked: Sequence[Noised], centers: np.ndarray, neighbours: str, counted: int) -> float:
+    """Return what the worst client that was found costs over a run."""
+    found = answers(asked, list(worst_clients(centers, np.random.default_rng(7))), counted=counted)
+    # Without a client, its answers are those of no rows: zeros.
+    return largest_shift(found, np.zeros(found.shape[1]), neighbours)

@@ -1,0 +1,253 @@
+"""The contract of a noised question: its grid, its clipping, its ranges, and whose noise is whose."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.algorithms.dp_sums import GridSums, RelativeSums
+from privfed.algorithms.lloyd import LloydSums
+from privfed.core.domain import Ranges
+from privfed.core.messages import Array
+from privfed.core.question import ClientData, Question, QuestionMessage, question_from_bytes
+from privfed.core.statistics import Statistics
+from privfed.errors import ArgumentError, MessageError
+from privfed.privacy.bounds import STEPS_OF_A_BOUND
+from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
+
+RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 20)
+CENTERS = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.9]])
+WIDE = Ranges([-1.0, -1.0], [1.0, 2.0], 20)
+RECORDS = RelativeSums(ranges=RANGES, centers=CENTERS, radius=0.7)
+CLIENTS = LloydSums(ranges=RANGES, centers=CENTERS)
+LIMITS = np.array([2.0, 0.7])
+
+# Skellam noise has at least 1024 steps.
+SIGMAS = st.lists(st.floats(1024.0, 2.0**40), min_size=3, max_size=3)
+MECHANISMS = st.sampled_from(["gaussian", "skellam"])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def noised(
+    inner: Question = RECORDS,
+    sigma: Any = 2e3,
+    limits: Any = (),
+    rehearsal: bool = True,
+    mechanism: str = "gaussian",
+) -> Noised:
+    sigmas = np.broadcast_to(np.asarray(sigma, dtype=np.float64), len(inner.spec.entries)).copy()
+    return Noised(
+        ranges=inner.ranges,
+        inner=inner,
+        sigma=sigmas,
+        limits=np.array(limits, dtype=np.float64),
+        rehearsal=rehearsal,
+        mechanism=mechanism,
+    )
+
+
+def data(seed: int, n: int = 15) -> ClientData:
+    return ClientData(np.random.default_rng(seed).uniform(-1, 1, (n, 2)))
+
+
+def answered(question: Noised, rows: ClientData, seed: int = 0) -> np.ndarray:
+    """Return a client's flat answer, in steps of each value."""
+    answer = question.answer(rows, np.random.default_rng(seed))
+    return question.spec.flatten(answer) / question.spec.resolution
+
+
+@given(SIGMAS, SEEDS, MECHANISMS)
+def test_answers_lie_on_the_grid_and_in_the_ranges_of_the_specification(
+    sigma: list[float], seed: int, mechanism: str
+) -> None:
+    question = noised(sigma=sigma, mechanism=mechanism)
+    answer = question.spec.flatten(question.answer(data(seed), np.random.default_rng(seed)))
+    assert (answer % np.repeat(question.steps, [3, 6, 1]) == 0).all()
+    assert question.spec.holds(answer)
+
+
+@given(SIGMAS, SEEDS, MECHANISMS)
+def test_noise_is_added_to_the_exact_answer_and_does_not_depend_on_it(
+    sigma: list[float], seed: int, mechanism: str
+) -> None:
+    question = noised(sigma=sigma, mechanism=mechanism)
+    one, other = data(seed), data(seed + 1, 4)
+    exact = [
+        question.inner.spec.flatten(RECORDS.answer(rows, np.random.default_rng(0))) for rows in (one, other)
+    ]
+    apart = answered(question, one, seed) - answered(question, other, seed)
+    assert np.array_equal(apart, (exact[0] - exact[1]) / question.spec.resolution)
+
+
+def test_answers_beyond_the_ranges_are_clipped_into_them() -> None:
+    # Three times as many rows as were declared.
+    crowded = ClientData(np.full((60, 2), 0.3))
+    question = noised(replace(RECORDS, centers=np.zeros((1, 2)), radius=0.5))
+    # One row in the middle: a count of 1. A rehearsal's noise follows from the seed alone.
+    noise = (
+        answered(question, ClientData(np.zeros((1, 2)))) - np.array([1, 0, 0, 0]) / question.spec.resolution
+    )
+    exact = (answered(question, crowded) - noise) * question.spec.resolution
+    assert exact.tolist() == [20.0, 20 * 0.5, 20 * 0.5, 20 * 0.5]
+
+
+@given(st.integers(0, 1000), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_a_clients_entries_are_shortened_to_their_limits_and_truncated(
+    seed: int, first: float, second: float
+) -> None:
+    question = noised(CLIENTS, limits=[first, second])
+    exact = question._limited(
+        question.inner.spec.flatten(CLIENTS.answer(data(seed), np.random.default_rng(0)))[None]
+    )
+    assert np.array_equal(exact, np.trunc(exact))
+    raw = CLIENTS.answer(data(seed), np.random.default_rng(0))
+    for part, name, limit, step in zip(
+        np.split(exact[0], [3]), ("count", "sum"), (first, second), question.steps, strict=True
+    ):
+        whole = raw[name].ravel()
+        wanted = whole * min(1.0, limit / np.linalg.norm(whole))
+        assert np.linalg.norm(part) * step <= limit
+        # Toward zero, by less than a step (and the hair by which limits are kept).
+        assert (np.abs(part * step) <= np.abs(wanted) * (1 + 1e-12)).all()
+        assert (np.abs(wanted) - np.abs(part * step) < step * (1 + 1e-5)).all()
+
+
+def test_a_client_without_an_answer_is_left_at_zero_by_its_limit() -> None:
+    question = noised(CLIENTS, limits=LIMITS)
+    assert np.array_equal(question._limited(np.zeros((2, 9))), np.zeros((2, 9)))
+
+
+@given(SIGMAS)
+def test_ranges_reach_forty_standard_deviations_beyond_those_of_the_answer(sigma: list[float]) -> None:
+    question = noised(sigma=sigma)
+    assert [entry.name for entry in question.spec.entries] == ["count", "sum", "distance"]
+    for entry, inner, own, step in zip(
+        question.spec.entries, RECORDS.spec.entries, sigma, question.steps, strict=True
+    ):
+        assert entry.shape == inner.shape
+        assert (np.asarray(entry.resolution) == step).all()
+        for end, bound, sign in ((entry.low, inner.low, -1), (entry.high, inner.high, 1)):
+            reach = sign * (np.asarray(end) - np.asarray(bound)) / step
+            assert ((TAIL * own - 1 <= reach) & (reach < TAIL * own + 1)).all()
+
+
+def test_limits_narrow_the_ranges_and_set_the_grid() -> None:
+    question = noised(CLIENTS, sigma=5.0, limits=LIMITS)
+    assert question.steps.tolist() == [2.0**-19, 2.0**-21]
+    assert (LIMITS / question.steps >= STEPS_OF_A_BOUND).all()
+    count, sums = question.spec.entries
+    # Counts are not negative; what a limit allows is less than twenty rows.
+    assert np.unique(count.low).tolist() == [-200 * 2.0**-19]
+    assert np.unique(count.high).tolist() == [2.0 + 200 * 2.0**-19]
+    assert np.unique(sums.high) == pytest.approx(0.7, abs=202 * 2.0**-21)
+
+
+@pytest.mark.parametrize(("rehearsal", "mechanism"), [(True, "gaussian"), (False, "skellam")])
+@pytest.mark.parametrize(("inner", "limits"), [(RECORDS, ()), (CLIENTS, LIMITS)], ids=["record", "client"])
+def test_a_noised_question_travels(inner: Question, limits: Any, rehearsal: bool, mechanism: str) -> None:
+    question = noised(inner, [7.5, 2.0**40, 33.0][: len(inner.spec.entries)], limits, rehearsal, mechanism)
+    twin = question_from_bytes(question.to_bytes())
+    assert isinstance(twin, Noised) and (twin.rehearsal, twin.mechanism) == (rehearsal, mechanism)
+    assert twin.to_bytes() == question.to_bytes()
+    assert np.array_equal(twin.sigma, question.sigma) and np.array_equal(twin.limits, question.limits)
+    assert np.array_equal(twin.spec.low, question.spec.low)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sigma", [-1.0, 1.0, 1.0]), ("sigma", [1.0]), ("sigma", [np.nan, 1.0, 1.0]), ("limits", [1.0])],
+)
+def test_a_noised_question_that_is_out_of_bounds_does_not_arrive(name: str, value: list[float]) -> None:
+    message = msgspec.msgpack.decode(noised().to_bytes(), type=QuestionMessage)
+    arrays = message.arrays | {name: Array.of(np.array(value))}
+    with pytest.raises(MessageError, match="well-formed"):
+        question_from_bytes(msgspec.msgpack.encode(msgspec.structs.replace(message, arrays=arrays)))
+
+
+@pytest.mark.parametrize(("contributors", "mechanism"), [(1, "gaussian"), (7, "gaussian"), (7, "skellam")])
+def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
+    contributors: int, mechanism: str
+) -> None:
+    grid = GridSums(ranges=RANGES, radius=0.01, per_axis=60)
+    question = noised(grid, sigma=[4000.0, 2.0**33], mechanism=mechanism)
+    clients = [ClientData(np.full((1, 2), 0.5))] * contributors
+    generators = [np.random.default_rng([9, i]) for i in range(contributors)]
+    answers = question.answer_all(clients, generators)
+    total = Statistics(
+        **{name: np.sum([answer[name] for answer in answers], axis=0) for name in ("count", "sum")}
+    )
+    named = question.noise_std(contributors)
+    for name, std in named.items():
+        # All but one cell are empty; 3600 counts and 7200 sums.
+        noise = np.sort(total[name].ravel())[5:-5]
+        assert noise.std() == pytest.approx(std, rel=0.05)
+        assert abs(noise.mean()) < 4.5 * std / np.sqrt(noise.size)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
+def test_rehearsals_repeat_for_each_client_by_its_own_generator(mechanism: str) -> None:
+    question, clients = noised(mechanism=mechanism, sigma=1e9), [data(seed) for seed in range(4)]
+    together = question.answer_all(clients, [np.random.default_rng(seed) for seed in range(4)])
+    for seed, (client, answer) in enumerate(zip(clients, together, strict=True)):
+        alone = question.answer(client, np.random.default_rng(seed))
+        other = question.answer(client, np.random.default_rng(seed + 1))
+        assert all(np.array_equal(alone[name], answer[name]) for name in alone)
+        assert not any(np.array_equal(other[name], answer[name]) for name in alone)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "skellam"])
+def test_claimed_noise_is_fresh_and_takes_nothing_from_a_generator(mechanism: str) -> None:
+    question = noised(sigma=1e12, rehearsal=False, mechanism=mechanism)
+    generator = np.random.default_rng(3)
+    answers = np.stack([answered(question, data(0), 0) for _ in range(2)])
+    question.answer(data(0), generator)
+    assert not np.equal(*answers).any()
+    assert generator.bit_generator.state == np.random.default_rng(3).bit_generator.state
+
+
+@pytest.mark.parametrize(("rehearsal", "mechanism"), [(True, "skellam"), (False, "gaussian")])
+def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool, mechanism: str) -> None:
+    grid = GridSums(ranges=RANGES, radius=0.01, per_axis=100)
+    question = noised(grid, sigma=[1e6, 1e9], rehearsal=rehearsal, mechanism=mechanism)
+    clients = [ClientData(np.full((1, 2), 0.5))] * 3
+    generators = [np.random.default_rng([4, i]) for i in range(3)]
+    columns = []
+    for _ in range(3):
+        for answer in question.answer_all(clients, generators):
+            # Every cell but the last few hundred, which the row is not in; x and y are entries of their own.
+            sums = answer["sum"].reshape(-1, 2)[:2000]
+            columns += [answer["count"].ravel()[:2000], sums[:, 0], sums[:, 1]]
+    units = np.stack([(column - column.mean()) / column.std() for column in columns])
+    # Each of 27 columns against the others and, a cell further, against itself and the others.
+    near = np.corrcoef(units) - np.eye(27)
+    far = units[:, 1:] @ units[:, :-1].T / 2000
+    assert max(np.abs(near).max(), np.abs(far).max()) < 6.5 / np.sqrt(2000)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: noised(sigma=[1.0, 0.0, 1.0]), "each sigma must be positive"),
+        (lambda: noised(sigma=np.inf), "each sigma must be positive"),
+        (lambda: noised(mechanism="normal"), "mechanism must be 'gaussian' or 'skellam', got 'normal'"),
+        (lambda: replace(noised(), sigma=np.ones(2)), "one sigma for each of 3 entries"),
+        (lambda: noised(noised()), "of a plain question"),
+        (lambda: noised(CLIENTS, limits=[1.0]), "limits must be positive, one for each of 2 entries"),
+        (lambda: noised(CLIENTS, limits=[1.0, 0.0]), "limits must be positive"),
+        (lambda: noised(CLIENTS, limits=[1.0, np.nan]), "limits must be positive"),
+        (lambda: noised(replace(CLIENTS, ranges=WIDE)), "one power-of-two step an entry"),
+        (lambda: noised(sigma=MOST_STEPS / TAIL), "more than 2\\^52; declare a smaller max_rows"),
+        (
+            lambda: replace(noised(), ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 21)),
+            "has the ranges of the question",
+        ),
+    ],
+)
+def test_what_cannot_be_noised_says_why(build: Callable[[], Noised], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        build()
