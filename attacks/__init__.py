@@ -13,6 +13,7 @@ from privfed.attacks.holders import ClusterHolders
 from privfed.attacks.interface import ActiveAttack, Attack, PassiveAttack, Prior
 from privfed.attacks.linkage import Linkage
 from privfed.attacks.membership import Membership
+from privfed.attacks.noisy_differencing import NoisyDifferencing
 from privfed.attacks.oracle import Oracle
 from privfed.attacks.probing import Probing
 from privfed.attacks.report import Report
@@ -30,6 +31,7 @@ __all__ = [
     "FuzzyInversion",
     "Linkage",
     "Membership",
+    "NoisyDifferencing",
     "Oracle",
     "Particles",
     "PassiveAttack",

@@ -18,6 +18,12 @@ from privfed.core.domain import FloatArray
 
 _CHUNK = 200_000
 
+_FILTERING = 4
+"""A few features rule out nearly all pairs."""
+
+_MOST_UNITED = 32
+"""Cells of an observation, any two of which are compared with single cells of others."""
+
 
 @dataclass(frozen=True, eq=False)
 class Derivations:
@@ -64,9 +70,71 @@ def derive(residual: Residual, low: FloatArray, high: FloatArray, rng: np.random
     """
     singles = _of_single_cells(residual, low, high, rng)
     pairs = [_of_pairs(residual, sequence, low, high) for sequence in np.unique(residual.sequence)]
-    parts = [one for one in (*singles, *pairs) if len(one)]
-    if not parts:
-        return singles[0]
+    return _joined(residual, [*singles, *pairs])
+
+
+def derive_unions(
+    residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator
+) -> Derivations:
+    """Return differences between a cell and two cells of another observation that could be a row in the box.
+
+    There are many, and few are rows: for when single cells give no more.
+
+    Args:
+        residual: what is left.
+        low: smallest value of each feature, (n_features,).
+        high: largest value of each feature.
+        rng: draws a projection by which equal vectors are found.
+    """
+    held, contents = _held(residual, rng)
+    first = np.unique(contents, return_index=True)[1]
+    found, seen = [_single(residual, residual.sums[:0], held[:0], held[:0])], set()
+    for number in range(len(residual)):
+        of_this = residual.of[held] == number
+        content = tuple(np.unique(contents[of_this]))
+        if content in seen or len(content) > _MOST_UNITED:
+            continue
+        seen.add(content)
+        other = held[first[~np.isin(contents[first], content)]]
+        found.append(_against_unions(residual, held[of_this], other, low, high))
+    return _joined(residual, found)
+
+
+def _held(residual: Residual, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Return the cells that hold rows, and numbers of their contents: the same content is one fact."""
+    held = np.flatnonzero((residual.counts > 0) & residual.shown)
+    table = np.column_stack([residual.counts[held], residual.sums[held]])
+    return held, groups(table, residual.tolerance, rng)
+
+
+def _against_unions(
+    residual: Residual, own: IntArray, other: IntArray, low: FloatArray, high: FloatArray
+) -> Derivations:
+    pairs = own[np.array(np.triu_indices(len(own), 1)).T]
+    sums = residual.sums[pairs].sum(axis=1)
+    gained = residual.counts[pairs].sum(axis=1)[:, None] - residual.counts[other]
+    pair, single = np.nonzero(np.abs(gained) == 1)
+    for feature in range(min(len(low), _FILTERING)):
+        value = (sums[pair, feature] - residual.sums[other[single], feature]) * gained[pair, single]
+        inside = (value >= low[feature]) & (value <= high[feature])
+        pair, single = pair[inside], single[inside]
+    sign = gained[pair, single]
+    points = (sums[pair] - residual.sums[other[single]]) * sign[:, None]
+    inside = _inside(points, low, high)
+    union, alone, larger = pairs[pair[inside]], other[single[inside]], (sign[inside] > 0)[:, None]
+    cells = residual.cell[union], np.repeat(residual.cell[alone][:, None], 2, axis=1)
+    of = residual.of[union[:, 0]], residual.of[alone]
+    return Derivations(
+        points[inside],
+        np.where(larger[:, 0], *of),
+        np.where(larger[:, 0], *of[::-1]),
+        np.where(larger, *cells),
+        np.where(larger, *cells[::-1]),
+    )
+
+
+def _joined(residual: Residual, parts: list[Derivations]) -> Derivations:
+    """Put derivations together, of points that lie in the larger side and not in the smaller one."""
     names = ("points", "more", "less", "more_cells", "less_cells")
     found = Derivations(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
     return found.kept(_located(residual, found))
@@ -79,10 +147,8 @@ def _inside(points: FloatArray, low: FloatArray, high: FloatArray) -> BoolArray:
 def _of_single_cells(
     residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator
 ) -> list[Derivations]:
-    held = np.flatnonzero((residual.counts > 0) & residual.shown)
-    # The same cell content in many rounds is one fact.
-    table = np.column_stack([residual.counts[held], residual.sums[held]])
-    held = held[np.unique(groups(table, residual.tolerance, rng), return_index=True)[1]]
+    held, contents = _held(residual, rng)
+    held = held[np.unique(contents, return_index=True)[1]]
     counts = residual.counts[held]
     alone = held[counts == 1]
     found = [_single(residual, residual.sums[alone], alone, np.full(len(alone), -1))]
@@ -98,8 +164,7 @@ def _compared(
     residual: Residual, more: IntArray, less: IntArray, low: FloatArray, high: FloatArray
 ) -> Derivations:
     possible = np.ones((len(less), len(more)), dtype=np.bool_)
-    # A few features rule out nearly all pairs.
-    for feature in range(min(len(low), 4)):
+    for feature in range(min(len(low), _FILTERING)):
         difference = residual.sums[more, feature] - residual.sums[less, feature][:, None]
         possible &= (difference >= low[feature]) & (difference <= high[feature])
     a, b = np.nonzero(possible)
@@ -197,17 +262,3 @@ def support(residual: Residual, found: Derivations, numbers: IntArray, rows: Int
     pairs = (np.minimum(own, other) + 1) * n_stays + np.maximum(own, other)
     keys = np.unique(numbers * n_stays**2 + pairs)
     return np.bincount(keys // n_stays**2, minlength=rows.shape[1])
-
-
-def movement(residual: Residual, found: Derivations) -> FloatArray:
-    """Return how many rows moved at least between the two rounds of each derivation.
-
-    Half the sum of the absolute changes of counts; infinite where the two sides are of different sequences.
-    """
-    moved = np.full((len(residual), len(residual) + 1), np.inf)
-    for sequence in np.unique(residual.sequence):
-        members = np.flatnonzero(residual.sequence == sequence)
-        counts = residual.counts[residual.rows_of(members)]
-        moved[np.ix_(members, members)] = np.abs(counts[:, None] - counts).sum(axis=2) / 2
-    # Column -1 is for rows that stood alone.
-    return moved[found.more, found.less]

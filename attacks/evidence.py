@@ -183,8 +183,9 @@ def _after_local_steps(
 def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
     """Leave out rounds whose local steps may have ended on the way.
 
-    Where they end at the same local centroids twice, from other received ones, they ended at rest: no
-    further step moves a row, and the rows' cells are those of these centroids. Of such rounds one is kept.
+    Where they end at the same local centroids twice they mostly ended at rest: no further step moves a
+    row, and the rows' cells are those of these centroids. Of such rounds one is kept, to be tested on rows
+    that are known.
     """
     kept: list[Observation] = []
     met: list[tuple[FloatArray, bool]] = []

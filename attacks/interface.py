@@ -17,6 +17,7 @@ import numpy as np
 
 from privfed.attacks.collusion import without_colluders
 from privfed.attacks.results import Result
+from privfed.core.conversation import Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import Question
 from privfed.core.view import SumView, View
@@ -134,14 +135,29 @@ class Asking(Protocol):
     def n_features(self) -> int:
         """Number of columns."""
 
-    def ask(self, question: Question, decoy: Question | None = None, target: int = 0) -> SumView:
+    @property
+    def setting(self) -> Setting:
+        """The public facts that an honest algorithm would start from."""
+
+    def ask(
+        self,
+        question: Question,
+        decoy: Question | None = None,
+        target: int = 0,
+        *,
+        weights: Mapping[str, float] | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> SumView:
         """Ask everyone; with a decoy ask the target the question and all others the decoy.
+
+        `weights` and `limits` are for differential privacy, see `Oracle.ask`.
 
         Returns:
             What the server saw.
 
         Raises:
             PolicyError: the budget is spent; nothing was asked.
+            PrivacyError: clients would refuse the question; nothing was asked.
             ProtocolError: clients refused, or the sum could not be opened.
         """
 

@@ -3,6 +3,7 @@
 With counts and sums, each slab of several rows is cut at its own mean, which always separates them; with k
 centroids k/2 slabs are cut a question, until each row stands alone. With counts alone, borders close in on
 each row by bisection, along every axis and along directions that tell which coordinates belong together.
+Under differential privacy the same cuts are made on noised answers, for as long as the clients' budgets last.
 docs/attacks/probing.md has equations and figures.
 """
 
@@ -13,15 +14,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.algorithms.lloyd import LloydSums
 from privfed.attacks.interface import ActiveAttack, Asking, Prior
 from privfed.attacks.matching import joined
+from privfed.attacks.probed_sums import ProbedSums
 from privfed.attacks.results import Points
 from privfed.attacks.staircase import CLOSEST, Slabs, Staircase, pairs
-from privfed.core.conversation import Setting, Total
-from privfed.core.domain import Box, FloatArray, Ranges
-from privfed.errors import ArgumentError, PolicyError, ProtocolError
-from privfed.metrics.ranges import Located, locate
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
 
 PATIENCE = 8
 """Questions in a row that may separate no rows before the attack gives up."""
@@ -31,6 +30,9 @@ MIX = 0.6180339887498949
 
 APART = 1e-3
 """Smallest distance of borders in one bisecting question, relative to the width, for float64's sake."""
+
+REFUSED = (PolicyError, PrivacyError, ProtocolError)
+"""What ends an attack: it goes on with what it has."""
 
 
 class Probing(ActiveAttack[Points]):
@@ -77,9 +79,9 @@ class Probing(ActiveAttack[Points]):
     def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points:
         points = np.empty((0, oracle.n_features))
         try:
-            probe = _Probe(self, oracle, prior)
+            probe = _Probe(self, ProbedSums(oracle, prior, self.n_clusters, self.client, self.inconsistent))
             points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
-        except (PolicyError, ProtocolError):
+        except REFUSED:
             # Refused before anything was learned.
             pass
         return Points(
@@ -92,56 +94,17 @@ class Probing(ActiveAttack[Points]):
 
 
 class _Probe:
-    """One run of the attack: who is asked, and what is known of the target as a whole."""
+    """One run of the attack: what is known of the target as a whole, and how its rows are spread."""
 
-    def __init__(self, attack: Probing, oracle: Asking, prior: Prior) -> None:
-        self._attack, self._oracle = attack, oracle
+    def __init__(self, attack: Probing, answer: ProbedSums) -> None:
+        self._attack, self._answer = attack, answer
         self._most = (attack.n_clusters + 1) // 2
-        self._ranges = self._located(prior)
-        self._center = (self._ranges.low + self._ranges.high) / 2
-        self._others = np.zeros(1 + oracle.n_features)
-        # All centroids but the first out of reach, or all but the second: who is told which, is parked there.
-        far = np.tile(2 * self._ranges.low - self._ranges.high - 1.0, (attack.n_clusters, 1))
-        self._parked, second = far.copy(), far
-        self._parked[0], second[1] = self._center, self._center
-        counts, sums = self._answer(second)
-        self._others = np.concatenate([counts[:1], sums[0]])
-        self._n_rows, self._sum = float(counts[1]), sums[1]
-
-    def _located(self, prior: Prior) -> Ranges:
-        """Ask for the ranges as an honest run begins."""
-        domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
-        steps = locate(Setting(self._oracle.clients, self._oracle.n_features, domain), ())
-        seen = self._oracle.ask(next(steps).question)
-        if seen.total is None:
-            raise PolicyError("the server reads no totals.")
-        try:
-            steps.send(Total(seen.total, seen.contributors))
-        except StopIteration as finished:
-            located: Located = finished.value
-            return located.ranges
-        raise PolicyError("the ranges were not found with one question.")
-
-    def _answer(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the target's counts and sums in the cells of centroids."""
-        question = LloydSums(ranges=self._ranges, centers=centers)
-        if self._attack.inconsistent:
-            parked = LloydSums(ranges=self._ranges, centers=self._parked)
-            seen = self._oracle.ask(question, decoy=parked, target=self._attack.client or 0)
-        else:
-            seen = self._oracle.ask(question)
-        client = self._attack.client
-        told = seen.total if client is None or self._attack.inconsistent else seen.answers.get(client)
-        if told is None:
-            raise PolicyError("the server does not read what it attacks.")
-        counts, sums = told["count"].copy(), told["sum"].copy()
-        counts[0] -= self._others[0]
-        sums[0] -= self._others[1:]
-        return counts, sums
+        self._center = answer.center
 
     def _staircase(self, direction: FloatArray, n_columns: int) -> Staircase:
-        reach = float(np.abs(direction) @ self._ranges.width) / 2
-        return Staircase(-reach, reach, self._n_rows, (self._sum - self._n_rows * self._center)[:n_columns])
+        reach = float(np.abs(direction) @ self._answer.ranges.width) / 2
+        n_rows, total = self._answer.n_rows, self._answer.sum
+        return Staircase(-reach, reach, n_rows, (total - n_rows * self._center)[:n_columns])
 
     def _learn(self, stairs: Staircase, direction: FloatArray, targets: FloatArray, n_columns: int) -> None:
         places = pairs(targets, stairs.width, self._attack.n_clusters)
@@ -156,19 +119,17 @@ class _Probe:
 
     def by_sums(self, rng: np.random.Generator) -> FloatArray:
         """Cut slabs of several rows at their means until each row stands alone."""
-        direction = rng.standard_normal(self._oracle.n_features)
+        direction = rng.standard_normal(len(self._center))
         direction /= np.linalg.norm(direction)
         stairs = self._staircase(direction, len(direction))
         n_held = idle = 0
         while idle < PATIENCE:
-            targets = chosen_means(
-                stairs, direction, (self._attack.n_clusters + 1) // 2, self._attack.least, rng
-            )
+            targets = chosen_means(stairs, direction, self._most, self._attack.least, rng)
             if not targets.size:
                 break
             try:
                 self._learn(stairs, direction, targets, len(direction))
-            except (PolicyError, ProtocolError):
+            except REFUSED:
                 break
             held = int((stairs.slabs().counts > 0).sum())
             idle = 0 if held > n_held else idle + 1
@@ -179,18 +140,21 @@ class _Probe:
         points: FloatArray = np.repeat(
             self._center + slabs.sums[single] / np.maximum(repeats, 1)[:, None], repeats, axis=0
         )
-        return points
+        return self._answer.ranges.clip(points) if self._answer.noised else points
 
     def by_counts(self) -> FloatArray:
         """Close in on each row along every axis, and along axis 0 plus a bit of each other one."""
-        d = self._oracle.n_features
+        d = len(self._center)
         axes = [self._bisected(np.eye(d)[j]) for j in range(d)]
         mixed = [self._bisected(np.eye(d)[0] + MIX * np.eye(d)[j]) for j in range(1, d)]
         if any(values is None for values in (*axes, *mixed)):
             return np.empty((0, d))
         found = [values for values in axes if values is not None]
         mixtures = [values for values in mixed if values is not None]
-        widths = self._attack.precision * float(self._ranges.width.max()) * (1 + MIX) * 2
+        if len({len(values) for values in (*found, *mixtures)}) > 1:
+            # Noise makes another number of rows along each direction: they cannot be joined.
+            return np.empty((0, d))
+        widths = self._attack.precision * float(self._answer.ranges.width.max()) * (1 + MIX) * 2
         return self._center + joined(found, mixtures, MIX, widths)
 
     def _bisected(self, direction: FloatArray) -> FloatArray | None:
@@ -202,7 +166,7 @@ class _Probe:
         while (targets := wide_middles(stairs, self._most, width)).size:
             try:
                 self._learn(stairs, direction, targets, 0)
-            except (PolicyError, ProtocolError):
+            except REFUSED:
                 return None
         slabs = stairs.slabs()
         held = slabs.counts > 0
@@ -232,13 +196,16 @@ def chosen_means(
     slabs = stairs.slabs()
     full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, stairs.width))
     means = slabs.sums[full] @ direction / slabs.counts[full]
+    below, above = slabs.borders[full], slabs.borders[full + 1]
+    # Only noise puts a mean outside its slab.
+    means = np.where((means > below) & (means < above), means, (below + above) / 2)
     if least > 1:
         fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
         return _seen_cuts(stairs, np.concatenate([rng.permutation(means), fill]), most, least)
     # The fullest first, and while there are few, the middles of their halves too.
     order = np.argsort(-slabs.counts[full], kind="stable")
-    halves = np.column_stack([means + slabs.borders[full], means + slabs.borders[full + 1]])[order] / 2
-    return np.sort(np.concatenate([means[order], halves.ravel()])[:most])
+    halves = np.column_stack([means + below, means + above])[order] / 2
+    return np.unique(np.concatenate([means[order], halves.ravel()])[:most])
 
 
 def _seen_cuts(stairs: Staircase, places: FloatArray, most: int, least: int) -> FloatArray:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from privfed.attacks.evidence import Observation
 from privfed.attacks.measures import IntArray
+from privfed.core.distances import cell_sums
 from privfed.core.domain import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -102,3 +103,18 @@ class Residual:
         self.sums[emptied] = np.where(
             np.abs(self.sums[emptied]) <= 10 * self.tolerance, 0, self.sums[emptied]
         )
+
+
+def holds(observation: Observation, rows: FloatArray, tolerance: float) -> bool:
+    """Say whether an observation can be of rows that are known, and others.
+
+    Args:
+        observation: counts and sums; of cells that are not shown nothing is asked.
+        rows: float64 of shape (n_known, n_features).
+        tolerance: largest error of a sum.
+    """
+    cells, shown = observation.cells, observation.cells.shown
+    counts, sums = cell_sums(rows, cells.place(rows), cells.n_cells)
+    left = np.rint(observation.counts) - counts
+    rest = np.abs(observation.sums - sums)[shown & (left == 0)]
+    return bool((left[shown] >= 0).all() and rest.max(initial=0.0) <= tolerance)

@@ -17,7 +17,9 @@ their weights and weighted sums in public cells. In "gathered" rounds every clie
 "slotted" ones the same, but not whose they are (`privfed.core.slots`: contents can link the rounds).
 A mean is of the rows before the step and its size of those after it: one whose size is large enough may
 still be the mean of a single row, that row itself. On the paper's data with beta = 0.1 that held for one
-mean in forty-five. Besides: the range sum's totals (`privfed.metrics.ranges`) and each restart's score.
+mean in forty-five. Means of a public step and the client's number and sum of rows give the sizes before
+the step, as a round of DWF k-means does, and so single rows (`privfed.attacks.Differencing`). Besides: the
+range sum's totals (`privfed.metrics.ranges`) and each restart's score.
 """
 
 from __future__ import annotations

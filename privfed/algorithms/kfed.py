@@ -16,7 +16,10 @@ From the same start both are equal.
 Reveals to whoever opens the totals: in "summed" runs how many centroids all clients hold, how many lie
 in each public cell and, each step, nearest to each center, with their sums; in "gathered" runs every
 client's centroids; in "slotted" ones the same, but not whose they are (`privfed.core.slots`). Besides:
-the range sum's totals (`privfed.metrics.ranges`) and each restart's score.
+the range sum's totals (`privfed.metrics.ranges`) and each restart's score. A centroid is the mean of the
+rows of its cell: who sees a client's centroids, or its own answers to the sums, and its number and sum of
+rows can often tell how many rows each is of, and with several restarts single rows
+(`privfed.attacks.Differencing`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 `coreset` asks for counts and sums in public cells, once a run, and seeds on the cells' means. Reveals to
 whoever opens the total: those counts and sums over all clients; a cell can hold a single row.
-`kfed` does the same over the clients' own local centroids, then moves the start by summed Lloyd
-steps over them. `random` draws from the ranges; an array is taken as it is.
+`kfed` does the same over the clients' own local centroids, in every restart anew, then moves the start by
+summed Lloyd steps over them. Reveals to whoever opens the totals: those counts and sums over all clients'
+centroids. Who sees a client's own answers gets its centroids out of them and, with its number and sum of
+rows (the range sum), how many rows each is of: the sums of its rows over its own clusters, from which
+`privfed.attacks.Differencing` takes rows. `random` draws from the ranges; an array is taken as it is.
 """
 
 from __future__ import annotations

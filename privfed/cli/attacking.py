@@ -99,6 +99,7 @@ CATALOGUE: dict[str, Callable[[Target], Prepared]] = {
     "holders": _whole(attacks.ClusterHolders),
     "linkage": _whole(attacks.Linkage),
     "membership": _membership,
+    "noisy-differencing": _on_client(attacks.NoisyDifferencing),
     "tomography": _on_client(attacks.Tomography),
 }
 """Attacks on a recorded run, by their names on the command line."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 from sklearn import datasets
 
-from privfed import ClientPolicy, DWFKMeans, EWFKMeans
+from privfed import Box, ClientPolicy, DWFKMeans, EWFKMeans, Privacy
 from privfed.attacks import (
     Differencing,
     Disaggregation,
@@ -130,10 +131,10 @@ def pooled() -> None:
     """All rows from the totals of a secure sum."""
     for init in ("kfed", "coreset"):
         for name, n_init in (("iris", 10), ("breast_cancer", 1), ("breast_cancer", 10)):
-            data = [real(name, seed) for seed in range(5)]
+            data = [real(name, seed) for seed in range(SEEDS)]
             runs = (fitted(c, 10, s, n_init=n_init, init=init, protocol="masked") for s, c in enumerate(data))
             reports = (differenced(c, m, None, tolerance=1e-4) for c, m in zip(data, runs, strict=True))
-            line(f"{name} (5 seeds), masked, {init}, n_init {n_init}", reports)
+            line(f"{name}, masked, {init}, n_init {n_init}", reports)
 
 
 def local() -> None:
@@ -250,6 +251,35 @@ def probing() -> None:
             line(f"probing 10 clients of 50 (3 seeds), {protocol}, {name}", reports)
 
 
+def probing_noised() -> None:
+    """Chosen centroids under differential privacy: 20 questions share the budget."""
+    low, high = np.full(2, -12.0), np.full(2, 12.0)
+    for protocol, client in (("plain", 0), ("masked", None)):
+        for epsilon in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5):
+            reports, near, guessed = [], [], []
+            for seed in range(SEEDS):
+                clients = mixture(seed, 100, 2, clients=3)[0]
+                privacy = Privacy(
+                    epsilon=epsilon,
+                    delta=1e-5,
+                    unit="record",
+                    domain=Box(-12, 12),
+                    neighbours="add-remove",
+                    noise_seed=seed,
+                )
+                oracle = Oracle(open_over(clients, protocol=protocol, privacy=privacy), 20)
+                rng = np.random.default_rng(seed)
+                found = Probing(10, client=client).run(oracle, Prior(low=low, high=high), rng)
+                rows = cKDTree(clients[0] if client == 0 else np.concatenate(clients))
+                near.append(np.median(rows.query(found.points)[0]) if len(found.points) else np.nan)
+                guessed.append(np.median(rows.query(rng.uniform(low, high, (1000, 2)))[0]))
+                reports.append(evaluate(found, Truth(clients)))
+            line(f"probing, {protocol}, epsilon {epsilon:g}", reports, "recovered within .05 sd")
+            claims = np.mean([one.claims for one in reports])
+            print(f"    claims {claims:.0f}, median distance {np.nanmean(near):.2f}, of guesses", end=" ")
+            print(f"{np.mean(guessed):.2f}")
+
+
 def disaggregation() -> None:
     """Clients' statistics from totals over changing cohorts."""
     for n_clients, cohort, rounds, rate in (
@@ -333,6 +363,7 @@ PARTS: dict[str, Callable[[], None]] = {
             tomography,
             tomography_defences,
             probing,
+            probing_noised,
             disaggregation,
             rounding,
             defences,

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from privfed import ClientPolicy
 from privfed.attacks import Differencing, Prior, Truth, evaluate
 from privfed.attacks.bounds import Cells, linear_bound
-from privfed.attacks.differencing import error_of, peel, typicality
+from privfed.attacks.derivations import derive, derive_unions
 from privfed.attacks.evidence import Evidence, Observation, Scored, evidence_of
 from privfed.attacks.measures import matches
-from privfed.attacks.residual import Residual
+from privfed.attacks.peeling import error_of, peel, typicality
+from privfed.attacks.residual import Residual, holds
 from privfed.core.distances import cell_sums
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -74,6 +75,31 @@ def test_a_row_far_from_all_sums_does_not_fit() -> None:
     residual = Residual(observed(rows, [Cells.around(np.array([[0.0, 0.0], [5.0, 5.0]]))]), 1e-9)
     wrong = np.array([[4.0, 4.0], [-9.0, -9.0]])
     assert not residual.fits(wrong, residual.place(wrong)).any()
+
+
+def test_a_row_between_two_cells_and_one_of_another_round_is_derived() -> None:
+    rows = np.array([[-3.0, 0.0], [-2.0, 0.5], [-1.0, 3.0], [-0.5, 3.5], [1.5, 1.5], [4.0, 0.0], [4.5, 1.0]])
+    # The first round has rows 0 to 4 and 5, 6; the second 0, 1 and 2, 3 and 4 to 6: row 4 is the difference.
+    first = Cells.around(np.array([[-1.0, 1.5], [5.0, 0.5]]))
+    second = Cells.around(np.array([[-3.0, 0.0], [-1.0, 4.0], [3.5, 0.5]]))
+    residual = Residual(observed(rows, [first, second]), 1e-9)
+    low, high, rng = np.full(2, -5.0), np.full(2, 5.0), np.random.default_rng(0)
+    unions = derive_unions(residual, low, high, rng)
+    assert (np.abs(unions.points - rows[4]).max(axis=1) < 1e-12).any()
+    assert {tuple(sorted(cells)) for cells in unions.less_cells.tolist()} == {(0, 1)}
+    singles = derive(residual, low, high, rng)
+    np.testing.assert_allclose(singles.points, rows[4:5])
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 12))
+def test_an_observation_holds_its_own_rows_and_no_others(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 2))
+    (one,) = observed(rows, [Cells.around(rng.normal(size=(4, 2)))])
+    assert holds(one, rows, 1e-9)
+    assert holds(one, rows[:1], 1e-9)
+    assert not holds(one, rows + 0.01, 1e-9)
+    assert not holds(one, np.vstack([rows, rows[:1]]), 1e-9)
 
 
 @pytest.mark.parametrize(("name", "init"), [("iris", "kfed"), ("wine", "kfed"), ("wine", "coreset")])
