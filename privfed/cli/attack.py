@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from privfed.attacks import PassiveAttack, Report
-from privfed.cli.attacking import chosen, run_one, target_of
+from privfed.cli.attacking import CATALOGUE, chosen, run_one, target_of
+from privfed.cli.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.options import json_option, names, quiet_option
 from privfed.cli.output import printed
 from privfed.cli.run_folder import read_transcript
-from privfed.data.writing import replaced
 from privfed.errors import ArgumentError
-
-_REPORT = "attacks.json"
 
 
 @click.command(short_help="Attack a run: what could be learned from what was seen.")
@@ -63,40 +60,46 @@ def attack(
     """Run attacks on what a party of the run in folder RUN saw, and score them against the truth.
 
     Attacks read the view of the transcript only; the clients' rows are for scoring. Each attack gets a
-    picture beside attacks.json. See docs/attacks for what each of them does, and what stops it.
+    picture beside attacks.json. Each report is stored when it is done: the same command goes on where it was
+    stopped, and runs only what is new; reports in other words (party, client, seed, rows) are replaced. See
+    docs/attacks for what each of them does, and what stops it.
     """
     transcript = read_transcript(run_folder)
     target, which = target_of(run_folder, transcript, **given), chosen(wanted)
     folder = run_folder / "attacks" if out is None else out
+    keys = keys_of(run_folder, target, CATALOGUE, seed)
     found: dict[str, Any] = {
         "protocol": transcript.configuration.protocol,
         "party": target.view.party,
         "colluding": [target.view.clients[i] for i in target.view.colluding],
-        "attacks": {},
+        "attacks": stored(folder, keys),
         "left_out": {},
     }
-    table = Table("attack", "recovered", "precision", "claims", "no access", "bound", "seconds")
-    for name in _shown(which, quiet):
+    known = [name for name in which if name in found["attacks"]]
+    if known:
+        click.echo(f"privfed: stored already: {', '.join(known)}", err=True)
+    for name in _shown([name for name in which if name not in known], quiet):
         try:
             used, report = run_one(target, name, seed)
         except ArgumentError as error:
             found["left_out"][name] = str(error)
             continue
-        found["attacks"][name] = {**_words(used), **report.to_dict()}
-        _draw(folder / f"{name}.png", report)
-        table.add_row(name, *_figures(report))
-        with replaced(folder / _REPORT) as path:
-            path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        _draw(picture_of(folder, name), report)
+        found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
+        keep(folder, found)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
+    table = Table("attack", "recovered", "precision", "claims", "no access", "bound", "seconds")
+    for name, one in found["attacks"].items():
+        table.add_row(name, *_figures(one))
     printed(table)
     for name, one in found["attacks"].items():
         click.echo(f"{name}: recovered is of {one['goal']}.")
     for name, why in found["left_out"].items():
         click.echo(f"{name} was left out: {why}")
     if found["attacks"]:
-        click.echo(f"Written: {folder / _REPORT}, and a picture of each attack.")
+        click.echo(f"Written: {folder / REPORT}, and a picture of each attack.")
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:
@@ -115,9 +118,10 @@ def _words(used: PassiveAttack[Any]) -> dict[str, str]:
     return {name: getattr(used, name) for name in ("paper", "adversary", "view", "prior", "defence")}
 
 
-def _figures(report: Report) -> list[str]:
-    figures = (report.recovered, report.precision, float(report.claims), report.baseline, report.bound)
-    return ["" if math.isnan(one) else f"{one:.4g}" for one in figures] + [f"{report.seconds:.2f}"]
+def _figures(report: dict[str, Any]) -> list[str]:
+    figures = [report[name] for name in ("recovered", "precision", "claims", "baseline", "bound")]
+    shown = ["" if one is None else f"{one:.4g}" for one in figures]
+    return [*shown, f"{report['seconds']:.2f}"]
 
 
 def _draw(path: Path, report: Report) -> None:

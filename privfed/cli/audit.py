@@ -9,7 +9,15 @@ from typing import Any
 import click
 import numpy as np
 
-from privfed.attacks.audits import Audit, Claim, RunAudit, audit_one_run, audit_run, audit_samples
+from privfed.attacks.audits import (
+    Audit,
+    Claim,
+    RunAudit,
+    audit_one_run,
+    audit_run,
+    audit_samples,
+    audit_units,
+)
 from privfed.cli.attacking import true_rows
 from privfed.cli.options import json_option
 from privfed.cli.run_folder import read_transcript
@@ -35,28 +43,49 @@ from privfed.errors import ArgumentError, DataError
     help="The clients' rows, for a run.  [default: the data of the run]",
 )
 @click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1000),
+    default=20_000,
+    show_default=True,
+    help="Of a run: draws with its worst unit, and without it.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="JSON file to write.")
 @json_option
 def audit(
-    subject: Path, truth: Path | None, group: str | None, out: Path | None, as_json: bool, **given: Any
+    subject: Path,
+    truth: Path | None,
+    group: str | None,
+    trials: int,
+    out: Path | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Audit the noise of the run in folder RUN, or releases in FILE.
+    """Audit the claim and the noise of the run in folder RUN, or releases in FILE.
 
-    Of a run the noise in each total is compared with what was declared. FILE is an .npz with the releases of
-    a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or (trials, n_values),
-    or with the canaries of one run, "scores" and "included". Exit code 1 says that the claim is violated.
+    Of a run the noise in each total is compared with what was declared; and its questions are answered for a
+    worst record or client and without it, which bounds the true epsilon from below. FILE is an .npz with the
+    releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or (trials,
+    n_values), or with the canaries of one run, "scores" and "included". Exit code 1 says that the claim is
+    violated.
     """
+    found: list[Audit | RunAudit]
     if subject.is_dir():
         transcript = read_transcript(subject)
         rows, _ = true_rows(subject, transcript, truth, group)
-        found: Audit | RunAudit = audit_run(transcript, rows, **_given(confidence=given["confidence"]))
+        words = _given(confidence=given["confidence"])
+        found = [audit_run(transcript, rows, **words), audit_units(transcript, trials=trials, **words)]
+        plain = found[0].to_dict() | {"unit": found[1].to_dict()}
     else:
-        found = _audit_file(subject, **given)
+        found = [_audit_file(subject, **given)]
+        plain = found[0].to_dict()
+    violated = any(one.verdict == "violated" for one in found)
+    plain["verdict"] = "violated" if violated else "not refuted"
     if out is not None:
         with replaced(out) as path:
-            path.write_text(json.dumps(found.to_dict(), indent=2) + "\n", encoding="utf-8")
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
-    if found.verdict == "violated":
+            path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(map(str, found)))
+    if violated:
         raise click.exceptions.Exit(1)
 
 

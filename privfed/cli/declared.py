@@ -22,6 +22,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         delta: of the claim.
         unit: "record" or "client".
         neighbours: "add-remove" or "replace-one".
+        noise: who adds it, "distributed" unless said; see `Privacy`.
+        mechanism: of the noise, "gaussian" unless said.
     """
 
     low: tuple[float, ...] | None = None
@@ -31,6 +33,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delta: float | None = None
     unit: str | None = None
     neighbours: str | None = None
+    noise: str | None = None
+    mechanism: str | None = None
 
     def domain(self) -> Box | None:
         """Return the declared domain, or None.
@@ -57,7 +61,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
         missing = [f"--{name}" for name, value in parts.items() if value is None]
-        if len(missing) == len(parts):
+        chosen = {name: getattr(self, name) for name in ("noise", "mechanism")}
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        if len(missing) == len(parts) and not chosen:
             return None
         domain = self.domain()
         missing += [] if domain is not None else ["--low", "--high"]
@@ -65,7 +71,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ArgumentError(
                 f"differential privacy is claimed in full or not at all; missing: {', '.join(missing)}."
             )
-        return Privacy(domain=domain, **parts)
+        return Privacy(domain=domain, **parts, **chosen)
 
     def words(self) -> dict[str, Any]:
         """Return the estimator's words for it."""

@@ -159,6 +159,17 @@ declared_options = _stacked(
         type=click.Choice(["add-remove", "replace-one"]),
         help="Of which inputs it makes outputs alike.",
     ),
+    click.option(
+        "--noise",
+        type=click.Choice(["distributed", "local", "server"]),
+        help="Who adds the noise: the clients of a sum together (unless told otherwise), each client alone, "
+        "or the server, to sums that only clients open.",
+    ),
+    click.option(
+        "--mechanism",
+        type=click.Choice(["gaussian", "skellam"]),
+        help="Which noise: discrete Gaussian unless told otherwise.",
+    ),
 )
 
 

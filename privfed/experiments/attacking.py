@@ -13,18 +13,21 @@ import numpy.typing as npt
 from privfed.attacks import PassiveAttack, Prior, Report, Truth, evaluate
 from privfed.attacks.collusion import without_colluders
 from privfed.attacks.oracle import Oracle
-from privfed.core.federation import Federation
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
 from privfed.errors import ArgumentError
 from privfed.experiments.cells import Setup
 from privfed.experiments.datasets import Scene
-from privfed.experiments.making import ATTACKS, make
+from privfed.experiments.making import ATTACKS, estimator, make
 from privfed.experiments.study import Attack
+from privfed.face.opening import open_over
 from privfed.privacy.accounting import gdp_mu
 
 MOST_CANDIDATES = 400
 """Candidates of a membership attack: half of them members."""
+
+LEAST_PUBLIC = 4
+"""Fewest rows held back for a membership attack: candidates that took no part, and what it knows."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +52,30 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     bound: list[float | None]
 
 
-def attack_clients(attack: Attack, setup: Setup, scene: Scene, federation: Federation, seed: int) -> Found:
-    """Run an active attack: a server that asks its own questions once the fit is over.
+def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Found:
+    """Run an active attack: a server that asks its own questions in place of the algorithm's.
+
+    The clients are behind the cell's sum, and under its guarantee: every question is paid for out of the
+    budget that a fit would have spent.
 
     Args:
         attack: which one.
         setup: of the cell.
         scene: the clients, for scoring.
-        federation: the clients, behind their protocol and policies; of a fit of its own.
         seed: of the cell.
     """
+    model = estimator(setup, scene, seed)
+    if model.protocol.opens_to != "server":
+        # Clients pose the questions there, and read the totals.
+        return _nothing(attack)
+    federation = open_over(
+        scene.clients,
+        protocol=model.protocol,
+        domain=model.domain,
+        privacy=model.privacy,
+        purpose="probing",
+        random_state=seed,
+    )
     made, truth = _prepared(attack, setup, scene, seed)
     oracle = Oracle(federation, attack.budget)
     found = made.run(oracle, _prior(scene), np.random.default_rng([seed, 2]))
@@ -163,7 +180,7 @@ def _prepared(attack: Attack, setup: Setup, scene: Scene, seed: int) -> tuple[An
     truth = Truth(scene.clients, colluding=tuple(attack.colluding))
     if not wants_candidates(kind):
         return make(kind, attack.words), truth
-    if scene.public is None or len(scene.public) < 4:
+    if scene.public is None or len(scene.public) < LEAST_PUBLIC:
         raise ArgumentError(
             f"{attack.kind} tells members from others: hold rows back with public = ... in [[data]]."
         )

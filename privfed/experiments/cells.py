@@ -15,10 +15,13 @@ from privfed.experiments.study import Attack, Data, Partition, Words
 FORMAT = 1
 """Part of every hash: raised when cells come to mean something else."""
 
+USUAL = ("distributed", "gaussian")
+"""Noise that the report does not name."""
+
 AXES = ("data", "partition", "algorithm", "sum", "privacy", "defence")
 
 
-class Privately(msgspec.Struct, frozen=True, kw_only=True):
+class Privately(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One guarantee: words of `Privacy`, and whether its noise is a rehearsal."""
 
     epsilon: float
@@ -27,6 +30,7 @@ class Privately(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: str
     noise: str
     rehearsal: bool
+    mechanism: str = "gaussian"
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,5 +117,5 @@ def privacy_label(privately: Privately | None) -> str:
     """Return what the report calls a guarantee."""
     if privately is None:
         return "none"
-    local = " local" if privately.noise == "local" else ""
-    return f"epsilon {privately.epsilon:g}, {privately.unit}{local}"
+    words = [privately.unit, *(one for one in (privately.noise, privately.mechanism) if one not in USUAL)]
+    return f"epsilon {privately.epsilon:g}, {' '.join(words)}"

@@ -14,10 +14,10 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from privfed.attacks import ActiveAttack
+from privfed.attacks.audits import audit_units
 from privfed.core.domain import FloatArray
 from privfed.core.transcript import Began
 from privfed.experiments.attacking import attack_clients, attack_run
-from privfed.experiments.auditing import audit_run
 from privfed.experiments.cells import Setup, attack_id
 from privfed.experiments.datasets import Scene, Table, held_rows, load_table, split
 from privfed.experiments.making import ATTACKS, estimator
@@ -106,16 +106,13 @@ def _measurement(
     """Return what measures one part: the audit, or an attack."""
 
     def audited() -> tuple[dict[str, Any], dict[str, float]]:
-        if setup.privacy is None:
-            raise AssertionError("an audit is a part of cells with a guarantee only")
-        return audit_run(model.transcript_, setup.privacy, setup.audit, seed), {}
+        rng = np.random.default_rng([seed, 4])
+        return audit_units(model.transcript_, trials=setup.audit, rng=rng).to_dict(), {}
 
     def attacked() -> tuple[dict[str, Any], dict[str, float]]:
         attack = next(one for one in setup.attacks if attack_id(one) == name)
         if issubclass(ATTACKS[attack.kind], ActiveAttack):
-            # Its questions must not stand in the record of the fit that the others look at.
-            again = estimator(setup, scene, seed).fit_clients(gather(scene.clients))
-            made = attack_clients(attack, setup, scene, again.federation_, seed)
+            made = attack_clients(attack, setup, scene, seed)
         else:
             made = attack_run(attack, setup, scene, model.transcript_, seed)
         found = msgspec.to_builtins(made)

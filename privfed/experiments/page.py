@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from string import ascii_lowercase
 
 from privfed import __version__
 from privfed.attacks import ActiveAttack
 from privfed.experiments import pictures
-from privfed.experiments.cells import AXES, attack_label
+from privfed.experiments.cells import attack_label
 from privfed.experiments.making import ATTACKS
 from privfed.experiments.parties import saw
 from privfed.experiments.pictures import Number, Picture
 from privfed.experiments.planning import Plan
+from privfed.experiments.scaling import scaling
 from privfed.experiments.summary import Advice, Row, Stat, shown
-from privfed.experiments.tables import columns, name_of
+from privfed.experiments.tables import axes, columns, name_of
 from privfed.experiments.together import together
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
@@ -53,8 +55,10 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
     sections = [
         ("use", "What should I use?", _advice(rows, advice)),
         ("tradeoff", "Utility against leakage", _group(rows, "pareto")),
+        ("each", "Attack by attack", _matrix(rows)),
         ("leakage", "Leakage over the rounds", _group(rows, "leaks")),
         ("privacy", "Price of differential privacy", _group(rows, "frontier")),
+        ("clients", "Number of clients", _figures(scaling(rows), rows)),
         ("together", "All fits together", _together(rows)),
         ("cost", "Cost", _group(rows, "costs")),
         ("convergence", "Convergence", _group(rows, "convergence")),
@@ -69,8 +73,9 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
     parts = [
         f"<h1>{escape(study.name)}</h1>",
         f"<p>{escape(study.about)}</p>" if study.about else "",
-        f'<p class="soft">{len(rows)} configurations, {len(plan.seeds)} seeds each, measured by privfed '
-        f"{escape(__version__)} on simulated clients. Mean ± standard deviation over the seeds.</p>",
+        f'<p class="soft">{len(rows)} configurations, {len(plan.seeds)} seed{"s" * (len(plan.seeds) > 1)} '
+        f"each, measured by privfed {escape(__version__)} on simulated clients. Mean ± standard deviation "
+        "over the seeds.</p>",
         f"<nav>{links}</nav>",
         *(f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' for name, title, body in kept),
     ]
@@ -104,26 +109,28 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
     if not advice:
         return ""
     numbers = {row.id: i for i, row in enumerate(rows, start=1)}
-    told = pictures.short(rows)
-    items = []
+    told, notes = pictures.short(rows), dict[str, str]()
+    lines = []
     for data, one in advice:
-        asked = (
-            f"<b>{escape(data)}: leakage at most {one.leakage:g}, cost ratio at most {one.score_ratio:g}.</b>"
-        )
+        asked = f"<td>{escape(data)}</td><td>{one.leakage:g}</td><td>{one.score_ratio:g}</td>"
         if one.row is None:
-            items.append(f"<li>{asked} Nothing that was measured keeps within both.</li>")
+            lines.append(f"<tr>{asked}<td colspan=5>nothing that was measured keeps within both</td></tr>")
             continue
-        items.append(
-            f"<li>{asked} #{numbers[one.row.id]} {escape(told(one.row))}: leakage "
-            f"{_stat(one.row, 'leakage')}, cost ratio {_stat(one.row, 'score_ratio')}, "
-            f'{_stat(one.row, "bytes")} bytes a client. <span class="soft">But '
-            f"{escape('; '.join(one.caveats))}.</span></li>"
+        for caveat in one.caveats:
+            notes.setdefault(caveat, ascii_lowercase[len(notes) % 26])
+        lines.append(
+            f"<tr>{asked}<td>#{numbers[one.row.id]} {escape(told(one.row))}</td>"
+            + "".join(f"<td>{_stat(one.row, name)}</td>" for name in ("leakage", "score_ratio", "bytes"))
+            + f"<td>{' '.join(notes[caveat] for caveat in one.caveats)}</td></tr>"
         )
+    head = ("data", "leakage ≤", "cost ratio ≤", "use", "leakage", "cost ratio", "bytes", "caveats")
     return (
-        "<p>For what may leak and what a clustering may cost: the configuration with the fewest bytes that "
-        "kept within both, on average over the seeds. It was measured here, on this data, with these "
-        "attacks; other data and other attacks are another study.</p>"
-        f'<ul class="advice">{"".join(items)}</ul>'
+        "<p>For what may leak and what a clustering may cost: the configuration with the fewest bytes of a "
+        "client that kept within both, on average over the seeds. It was measured here, on this data, with "
+        "these attacks; other data and other attacks are another study.</p>"
+        f'<div class="scroll"><table class="advice"><thead><tr>{"".join(f"<th>{one}</th>" for one in head)}'
+        f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(one)}</dd>' for one, letter in notes.items())}</dl>"
     )
 
 
@@ -135,24 +142,58 @@ def _group(rows: Sequence[Row], kind: str) -> str:
             found += pictures.leaks(name, own)
         elif kind == "costs":
             found += pictures.costs(name, own)
+        elif kind == "convergence":
+            found += pictures.convergence(name, own)
         else:
-            draw = {
-                "pareto": pictures.pareto,
-                "frontier": pictures.frontier,
-                "convergence": pictures.convergence,
-            }[kind]
-            one = draw(name, own)
+            one = {"pareto": pictures.pareto, "frontier": pictures.frontier}[kind](name, own)
             found += [] if one is None else [one]
+    return _figures(found, rows)
+
+
+def _figures(found: Sequence[Picture], rows: Sequence[Row]) -> str:
     if not found:
         return ""
     return f'<div class="figures">{"".join(_drawn(one, rows) for one in found)}</div>'
 
 
+def _matrix(rows: Sequence[Row]) -> str:
+    """Return what each attack gained in each configuration; the darker, the more."""
+    tables = ""
+    for name, own in pictures.by_data(rows):
+        attacks = list(dict.fromkeys(attack for _, row in own for attack in row.attacks))
+        if len(attacks) < 2:
+            continue
+        told = pictures.short([row for _, row in own])
+        head = "".join(f"<th>{escape(word)}</th>" for word in ("", "configuration", *attacks))
+        lines = ""
+        for i, row in own:
+            cells = ""
+            for attack in attacks:
+                gain = row.stats.get(f"{attack}: advantage")
+                shade = "" if gain is None else f' style="background: rgb(213 94 0 / {gain.mean * 0.6:.2f})"'
+                cells += f'<td class="number"{shade}>{_stat(row, f"{attack}: advantage")}</td>'
+            lines += f"<tr><td>#{i}</td><td>{escape(told(row))}</td>{cells}</tr>"
+        tables += (
+            f'<h3>{escape(name)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{lines}</tbody></table></div>"
+        )
+    if not tables:
+        return ""
+    return (
+        "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
+        "baseline). Leakage is the largest of a row. Empty: not run on that sum or algorithm.</p>" + tables
+    )
+
+
 def _drawn(picture: Picture, rows: Sequence[Row]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in picture.head)
     lines = "".join(f"<tr>{''.join(_cell(one, rows) for one in line)}</tr>" for line in picture.lines)
+    drawing = f"{picture.drawing}{picture.key}"
+    if picture.folded:
+        summary = f"<summary>{len(picture.lines)} configurations</summary>"
+        drawing = f"<details>{summary}{drawing}</details>"
     return (
-        f"<figure><h3>{escape(picture.title)}</h3>{picture.drawing}{picture.key}"
+        f"<figure><h3>{escape(picture.title)}</h3>{drawing}"
         f"<figcaption>{escape(picture.about)}</figcaption>"
         f'<details><summary>The numbers of this picture</summary><div class="scroll"><table><thead>'
         f"<tr>{head}</tr></thead><tbody>{lines}</tbody></table></div></details></figure>"
@@ -178,15 +219,15 @@ def _together(rows: Sequence[Row]) -> str:
 
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:
-    measures = columns(plan.located.study, rows)
+    measures, differing = columns(plan.located.study, rows), axes(rows)
     head = "".join(
         f"<th{' class=number' if name in measures or name == '#' else ''}>"
         f'<button type="button">{escape(name_of(name))}</button></th>'
-        for name in ("#", *AXES, *measures, "cells")
+        for name in ("#", *differing, *measures, "cells")
     )
     lines = []
     for i, row in enumerate(rows, start=1):
-        labels = "".join(f"<td>{escape(row.setup.labels[axis])}</td>" for axis in AXES)
+        labels = "".join(f"<td>{escape(row.setup.labels[axis])}</td>" for axis in differing)
         figures = "".join(f'<td class="number">{_stat(row, name)}</td>' for name in measures)
         cells = " ".join(f"<code>{cell}</code>" for cell in row.cells.values())
         lines.append(f'<tr id="c-{row.id}"><td class="number">{i}</td>{labels}{figures}<td>{cells}</td></tr>')

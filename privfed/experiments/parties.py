@@ -29,7 +29,8 @@ def saw(row: Row) -> dict[str, str]:
     noise = row.setup.privacy
     if noise is not None:
         kind = "rehearsed noise: nobody is protected here" if noise.rehearsal else "claimed"
-        server += f"; answers carry noise for epsilon {noise.epsilon:g} of one {noise.unit} ({kind})"
+        whose = "it noised the totals itself," if noise.noise == "server" else "answers carry noise"
+        server += f"; {whose} for epsilon {noise.epsilon:g} of one {noise.unit} ({kind})"
         if row.setup.protocol == "plain":
             assumed = (
                 "each client draws the whole noise by itself; its answers protect its rows by nothing else"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from privfed.experiments.anchors import ANCHORS, EPSILONS
 from privfed.experiments.summary import Curve, Row, Stat
@@ -13,6 +12,15 @@ from privfed.experiments.svg import Axis, Point, Series, bars, chart, legend
 from privfed.experiments.tables import axes
 
 BEST_KNOWN = "none of the others has less of both"
+
+MOST_LINES = 8
+"""Lines that a picture may hold before it is drawn once an algorithm."""
+
+FAR = 4.0
+"""Factor between the largest and the smallest cost beyond which their axis is logarithmic."""
+
+MOST_BARS = 12
+"""Bars that are shown unasked."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Picture:
         about: how to read it.
         drawing: SVG. key: its legend, HTML.
         head: of the table. lines: texts and numbers of the table.
+        folded: whether the drawing is shown on demand only; on paper it always is.
     """
 
     title: str
@@ -49,6 +58,7 @@ class Picture:
     key: str
     head: list[str]
     lines: list[list[str | Number]] = field(default_factory=list)
+    folded: bool = False
 
 
 def short(rows: Sequence[Row]) -> Callable[[Row], str]:
@@ -70,8 +80,10 @@ def by_data(rows: Sequence[Row]) -> list[tuple[str, list[tuple[int, Row]]]]:
     def place(pair: tuple[int, Row]) -> str:
         return f"{pair[1].setup.labels['data']}, {pair[1].setup.labels['partition']} clients"
 
-    numbered = sorted(enumerate(rows, start=1), key=lambda pair: (place(pair), pair[0]))
-    return [(name, list(group)) for name, group in groupby(numbered, key=place)]
+    groups: dict[str, list[tuple[int, Row]]] = {}
+    for pair in enumerate(rows, start=1):
+        groups.setdefault(place(pair), []).append(pair)
+    return list(groups.items())
 
 
 def front(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
@@ -109,11 +121,13 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
             ]
             if points:
                 private = "" if guarantee == "none" else f", {guarantee}"
-                series.append(Series(f"{kind}{private}", points, style=s, colour=g))
+                # Colours tell guarantees apart where they differ, shapes always tell sums apart.
+                colour = g if len(guarantees) > 1 else s
+                series.append(Series(f"{kind}{private}", points, style=s, colour=colour))
     drawing = chart(
         f"Cost ratio against leakage, {name}",
         Axis("leakage: largest advantage of any attack", least=0.0, most=1.0),
-        Axis("cost relative to central k-means"),
+        _ratio("cost relative to central k-means", [row.stats["score_ratio"].mean for _, row in rows]),
         series,
     )
     told = short([row for _, row in rows])
@@ -121,9 +135,17 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
         [f"#{i}", told(row), _number(i, row, "leakage"), _number(i, row, "score_ratio")] for i, row in rows
     ]
     about = "Better is further left and further down. Numbers beside the marks are those of the big table."
+    if not any(row.stats["leakage"].mean for _, row in rows):
+        about = "No attack of this study did better than without access: there is no leakage to be drawn."
+        drawing, series = "", []
     return Picture(
         name, about, drawing, legend(series), ["", "configuration", "leakage", "cost ratio"], lines
     )
+
+
+def _ratio(name: str, values: Sequence[float]) -> Axis:
+    """Return an axis of cost ratios: in logarithms where one of them would press the others together."""
+    return Axis(name, span=0.05, log=max(values) > FAR * min(values))
 
 
 def _point(number: int, row: Row, across: str, up: str) -> Point:
@@ -152,13 +174,24 @@ def leaks(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
     ]
 
 
-def convergence(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
-    """Cost along the rounds, one line for each; where configurations agree, lines lie on each other."""
+def convergence(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
+    """Cost along the rounds, a line for each; where configurations agree, lines lie on each other.
+
+    Where there are many lines, a picture for each algorithm.
+    """
     known = [(i, row, row.convergence) for i, row in rows if row.convergence is not None]
-    if not known:
-        return None
+    kinds = list(dict.fromkeys(row.setup.labels["algorithm"] for _, row, _ in known))
+    groups = {name: known}
+    if len(known) > MOST_LINES and len(kinds) > 1:
+        groups = {
+            f"{kind}: {name}": [one for one in known if one[1].setup.labels["algorithm"] == kind]
+            for kind in kinds
+        }
     about = "Cost of the centers after each round, relative to central k-means; round 0 is the start."
-    return _curves(name, about, known, "convergence", Axis("round"), Axis("cost ratio"))
+    up = Axis("cost ratio", span=0.05)
+    return [
+        _curves(title, about, own, "convergence", Axis("round"), up) for title, own in groups.items() if own
+    ]
 
 
 def _curves(
@@ -202,8 +235,9 @@ def frontier(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
     if not private:
         return None
     groups: dict[str, list[tuple[int, Row]]] = {}
+    differing = axes([row for _, row in private])
     for i, row in private:
-        words = [row.setup.labels[axis] for axis in ("algorithm", "sum", "defence")]
+        words = [row.setup.labels[axis] for axis in differing if axis != "privacy"] or ["all"]
         named = ", ".join(word for word in words if word != "none")
         groups.setdefault(f"{named}, one {_guarantee(row)}", []).append((i, row))
     series = [
@@ -289,5 +323,8 @@ def costs(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
             "it depends on the machine and on what else it did.",
         }[measure]
         drawing = bars(f"{title}, {name}", f"{title} in {unit}", marks, style)
-        pictures.append(Picture(f"{title}, {name}", about, drawing, "", ["", "configuration", title], lines))
+        head = ["", "configuration", title]
+        pictures.append(
+            Picture(f"{title}, {name}", about, drawing, "", head, lines, folded=len(marks) > MOST_BARS)
+        )
     return pictures

@@ -11,12 +11,20 @@ from typing import Any
 
 from privfed.attacks import ActiveAttack
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.experiments.cells import AXES, Privately, Setup, data_label, privacy_label
-from privfed.experiments.datasets import Table, load_table, split
+from privfed.experiments.attacking import LEAST_PUBLIC, wants_candidates
+from privfed.experiments.cells import (
+    AXES,
+    Privately,
+    Setup,
+    attack_label,
+    data_label,
+    privacy_label,
+)
+from privfed.experiments.datasets import Scene, Table, load_table, split
 from privfed.experiments.lines import Path as KeyPath
-from privfed.experiments.making import ATTACKS, ESTIMATORS, check_words, estimator
+from privfed.experiments.making import ATTACKS, ESTIMATORS, check_words, estimator, make
 from privfed.experiments.reading import Located
-from privfed.experiments.study import Guarantee, Words
+from privfed.experiments.study import Attack, Guarantee, Words
 from privfed.face.clients import gather
 from privfed.face.opening import cohort_rule, configuration_of
 
@@ -51,13 +59,17 @@ def plan(located: Located, folder: Path) -> Plan:
     _check_names(located)
     tables = [_table(located, position, folder) for position in range(len(located.study.data))]
     seeds, setups, seen = located.study.seed_numbers, [], dict[str, dict[str, str]]()
+    named = dict[tuple[str, ...], str]()
     for setup, paths in _product(located, tables):
         position = next(path[1] for path in paths if path[0] == "data")
         _check(setup, paths, located, tables[int(position)], seeds[0])
         if setup.id in seen:
             other = " / ".join(seen[setup.id].values())
-            raise located.error(f"two configurations are the same: this one and {other}.", paths[-1])
-        seen[setup.id] = setup.labels
+            raise located.error(f"two configurations are the same: this one and {other}.", paths[1])
+        label = tuple(setup.labels.values())
+        if label in named:
+            raise located.error(f"two configurations are called {' / '.join(label)}; name them.", paths[1])
+        seen[setup.id], named[label] = setup.labels, setup.id
         setups.append(setup)
     if not setups:
         raise located.error("no guarantee and no defence is combined with any algorithm.", ("privacy", 0))
@@ -83,6 +95,10 @@ def _check_names(located: Located) -> None:
         if issubclass(ATTACKS[attack.kind], ActiveAttack) and (attack.rounds or attack.colluding):
             word = "rounds" if attack.rounds else "colluding"
             raise located.error(f"{word} is for passive attacks; {attack.kind} asks.", ("attack", i))
+    labels = [attack_label(one) for one in study.attack]
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            raise located.error(f"name must differ: another attack is called {label!r} too.", ("attack", i))
     algorithms = {one.name or one.estimator: ESTIMATORS[one.estimator] for one in study.algorithm}
     sums = [one.name or one.protocol for one in study.sum]
     data = [data_label(one) for one in study.data]
@@ -175,6 +191,7 @@ def _guarantees(guarantee: Guarantee) -> Iterator[Privately | None]:
                 unit=guarantee.unit,
                 neighbours=guarantee.neighbours,
                 noise=guarantee.noise,
+                mechanism=guarantee.mechanism,
                 rehearsal=guarantee.rehearsal,
             )
 
@@ -206,11 +223,36 @@ def _check(setup: Setup, paths: list[KeyPath], located: Located, table: Table, s
             seed=seed,
             domain=scene.domain if model.privacy is None else None,
             privacy=model.privacy,
+            runs=algorithm,
         )
-        for attack in setup.attacks:
-            if attack.colluding and not set(attack.colluding) <= set(range(len(scene.clients))):
-                n, got = len(scene.clients), attack.colluding
-                raise ArgumentError(f"colluding must be positions of the {n} clients, got {got}.")
+        if model.n_clusters > len(scene.pooled):
+            n, got = len(scene.pooled), model.n_clusters
+            raise ArgumentError(f"n_clusters must be at most the {n} rows that clients hold, got {got}.")
     except PrivFedError as error:
-        at = [("attack", i) for i in range(len(located.study.attack))]
-        raise located.error(error, *paths, *at) from None
+        raise located.error(error, *paths) from None
+    for attack in setup.attacks:
+        try:
+            _check_attack(attack, scene)
+        except PrivFedError as error:
+            raise located.error(error, ("attack", located.study.attack.index(attack))) from None
+
+
+def _check_attack(attack: Attack, scene: Scene) -> None:
+    """Check that an attack can be made, and finds the clients and the public rows that it needs.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    positions, n = range(len(scene.clients)), len(scene.clients)
+    if not set(attack.colluding) <= set(positions):
+        raise ArgumentError(f"colluding must be positions of the {n} clients, got {attack.colluding}.")
+    client = attack.words.get("client")
+    if client is not None and (isinstance(client, bool) or client not in positions):
+        raise ArgumentError(f"client must be the position of one of the {n} clients, got {client!r}.")
+    if not wants_candidates(ATTACKS[attack.kind]):
+        make(ATTACKS[attack.kind], attack.words)
+    elif scene.public is None or len(scene.public) < LEAST_PUBLIC:
+        raise ArgumentError(
+            f"kind {attack.kind!r} tells members from others: hold at least {LEAST_PUBLIC} rows back with "
+            "public = ... in [[data]]."
+        )

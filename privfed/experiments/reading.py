@@ -104,7 +104,15 @@ def _lifted(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _path(at: str) -> KeyPath:
     parts = re.findall(r"\[(\d+)\]|\[[^\]]*\]|\.?(\w+)", at)
-    return tuple(int(number) if number else word for number, word in parts if word != "words")
+    # A value of a table of any words has no name there.
+    return tuple(
+        int(number) if number else word for number, word in parts if number or word not in ("", "words")
+    )
+
+
+def _in_words(kind: str) -> str:
+    known = {"array": "a list", "object": "a table", "int": "an integer", "float": "a number"}
+    return {**known, "str": "text", "bool": "true or false"}.get(kind, kind)
 
 
 def _reworded(
@@ -115,8 +123,10 @@ def _reworded(
     if key is None:
         expected = re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem)
         if expected and path:
-            wanted = expected.group(1).replace("array", "a list").replace("object", "a table")
-            problem = f"{path[-1]} must be {wanted}, got {expected.group(2)}."
+            wanted, got = (" or ".join(map(_in_words, kind.split(" | "))) for kind in expected.groups())
+            problem = f"{path[-1]} must be {wanted}, got {got}."
+            if len(path) == 1 and expected.groups() == ("array", "object"):
+                problem = f"{path[-1]} is a list of tables: write [[{path[-1]}]]."
         return problem, where, lines, [path]
     kind, name = key.groups()
     if kind == "unknown":

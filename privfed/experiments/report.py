@@ -10,7 +10,7 @@ from privfed.experiments.page import page
 from privfed.experiments.pictures import by_data
 from privfed.experiments.planning import Plan
 from privfed.experiments.store import Store
-from privfed.experiments.summary import Advice, Row, advise, summarise
+from privfed.experiments.summary import Advice, Row, advise, summarise, telling
 from privfed.experiments.tables import write_tables
 
 PAGE, STUDY = "report.html", "study.toml"
@@ -21,13 +21,17 @@ BOUNDS = ((0.01, 1.05), (0.01, 1.5), (0.1, 1.05), (0.5, 1.05))
 def answers(plan: Plan, rows: Sequence[Row]) -> list[tuple[str, Advice]]:
     """Answer "what should I use?" for each data set and partition; nothing where no attack was run."""
     want = plan.located.study.want
-    bounds = [*([] if want is None else [(want.leakage, want.score_ratio)]), *BOUNDS]
-    return [
-        (name, advise([row for _, row in own], leakage, score_ratio))
-        for name, own in by_data(rows)
-        if any("leakage" in row.stats for _, row in own)
-        for leakage, score_ratio in dict.fromkeys(bounds)
-    ]
+    wanted = None if want is None else (want.leakage, want.score_ratio)
+    bounds = [*([] if wanted is None else [wanted]), *BOUNDS]
+    return telling(
+        [
+            (name, advise([row for _, row in own], leakage, score_ratio))
+            for name, own in by_data(rows)
+            if any("leakage" in row.stats for _, row in own)
+            for leakage, score_ratio in dict.fromkeys(bounds)
+        ],
+        wanted,
+    )
 
 
 def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
@@ -43,7 +47,7 @@ def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
     """
     rows = [row for row in summarise(plan, store) if row.cells or row.errors]
     advice = answers(plan, rows)
-    write_tables(folder, plan, rows, [one for _, one in advice])
+    write_tables(folder, plan, rows, advice)
     with replaced(folder / PAGE) as path:
         path.write_text(page(plan, rows, advice), encoding="utf-8")
     with replaced(folder / STUDY) as path:

@@ -112,6 +112,11 @@ class Algorithm(_Table, frozen=True, kw_only=True):
     words: Words = msgspec.field(default_factory=dict)
     grid: dict[str, list[Word]] = msgspec.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for word, values in self.grid.items():
+            if not values:
+                raise ArgumentError(f"grid needs at least one value of {word}.")
+
 
 class Sum(_Table, frozen=True, kw_only=True):
     """A secure sum: its name in privfed, and words of its configuration."""
@@ -129,7 +134,8 @@ class Guarantee(_Table, frozen=True, kw_only=True):
         delta: in (0, 1); needed for a finite epsilon.
         unit: "record" or "client".
         neighbours: "add-remove" or "replace-one" of that unit.
-        noise: "distributed" or "local".
+        noise: "distributed", "local" or, over sums that clients open, "server".
+        mechanism: of the noise, "gaussian" or "skellam".
         rehearsal: draw noise from the cell's seed, so that cells repeat; it protects nobody.
         algorithms: names of the algorithms that it is combined with; empty for all.
     """
@@ -139,6 +145,7 @@ class Guarantee(_Table, frozen=True, kw_only=True):
     unit: str = "record"
     neighbours: str = "add-remove"
     noise: str = "distributed"
+    mechanism: str = "gaussian"
     rehearsal: bool = True
     algorithms: list[str] = msgspec.field(default_factory=list)
 
@@ -152,7 +159,8 @@ class Guarantee(_Table, frozen=True, kw_only=True):
             raise ArgumentError("epsilon needs at least one value.")
         _check_choice("unit", self.unit, ("record", "client"))
         _check_choice("neighbours", self.neighbours, ("add-remove", "replace-one"))
-        _check_choice("noise", self.noise, ("distributed", "local"))
+        _check_choice("noise", self.noise, ("distributed", "local", "server"))
+        _check_choice("mechanism", self.mechanism, ("gaussian", "skellam"))
 
     @property
     def epsilons(self) -> list[float]:
@@ -217,6 +225,12 @@ class Want(_Table, frozen=True, kw_only=True):
 
     leakage: float
     score_ratio: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.leakage <= 1.0:
+            raise ArgumentError(f"leakage must lie in [0, 1], got leakage={self.leakage}.")
+        if not self.score_ratio >= 1.0:
+            raise ArgumentError(f"score_ratio must be at least 1, got score_ratio={self.score_ratio}.")
 
 
 class Study(_Table, frozen=True, kw_only=True):

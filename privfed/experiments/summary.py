@@ -36,8 +36,13 @@ class Stat:
         return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
 
     def __str__(self) -> str:
-        """Return mean and standard deviation, to four significant digits."""
-        return shown(self.mean) if math.isnan(self.sd) else f"{shown(self.mean)} ± {shown(self.sd, 2)}"
+        """Return mean and standard deviation, to as many digits as the deviation lets matter."""
+        if math.isnan(self.sd):
+            return shown(self.mean)
+        if self.sd == 0:
+            return f"{shown(self.mean)} ± 0"
+        digits = min(max(1 - math.floor(math.log10(self.sd)), 0), 4)
+        return f"{self.mean:,.{digits}f} ± {self.sd:,.{digits}f}"
 
 
 def shown(value: float, digits: int = 4) -> str:
@@ -229,6 +234,31 @@ def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
     return Advice(leakage, score_ratio, best, _caveats(best, leakage, score_ratio))
 
 
+def telling(
+    advice: Sequence[tuple[str, Advice]], wanted: tuple[float, float] | None = None
+) -> list[tuple[str, Advice]]:
+    """Leave out what another answer says already: the same configuration within stricter bounds.
+
+    Where nothing keeps within bounds, nothing does within stricter ones.
+
+    Args:
+        advice: name of a data set and its partition, and an answer for it.
+        wanted: bounds on leakage and cost ratio whose answers are kept in any case.
+    """
+
+    def says(one: Advice, other: Advice) -> bool:
+        kept, within = (other, one) if one.row is None else (one, other)
+        tighter = kept.leakage <= within.leakage and kept.score_ratio <= within.score_ratio
+        return one.row == other.row and tighter and one != other
+
+    return [
+        (data, one)
+        for data, one in advice
+        if (one.leakage, one.score_ratio) == wanted
+        or not any(data == place and says(other, one) for place, other in advice)
+    ]
+
+
 def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
     found = [f"only {', '.join(row.attacks)} was tried: another attack may find more"]
     least = min(row.stats[name].n for name in ("leakage", "score_ratio"))
@@ -244,6 +274,8 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
         found.append("attacks that need exact sums claim nothing under noise: that is no measure of it")
     else:
         found.append("it has no differential privacy: what totals give away has no proven bound")
+    if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
+        found.append("clients read the totals: what they learn of each other was not attacked")
     if row.errors:
         found.append(f"{len(row.errors)} of its measurements failed")
     return found

@@ -18,6 +18,7 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3")
 WIDTH, HEIGHT = 520, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 46
 _ROW = 24
+_NEAR, _MOST_TAGS = 14, 6
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: what it shows, and whether in logarithms; `least` and `most` are always on it."""
+    """An axis: what it shows, and whether in logarithms; `least` and `most` are always on it.
+
+    `span` is the least that a linear one shows, so that what hardly differs does not look as if it did.
+    """
 
     name: str
     log: bool = False
     least: float | None = None
     most: float | None = None
+    span: float = 0.0
 
     def ends(self, values: Sequence[float]) -> tuple[float, float]:
         """Return the ends, a little beyond the values."""
@@ -78,7 +83,7 @@ class Axis:
         if self.log:
             room = max((high / low) ** 0.05, 1.05)
             return low / room, high * room
-        room = (high - low) * 0.05 or max(abs(high), 1.0) * 0.05
+        room = max((high - low) * 0.05, (self.span - (high - low)) / 2) or max(abs(high), 1.0) * 0.05
         return (low if low == self.least else low - room), high + room
 
 
@@ -125,6 +130,7 @@ def chart(title: str, across: Axis, up: Axis, series: Sequence[Series]) -> str:
     parts = [_grid(across, up, x_ends, y_ends, x, y)]
     parts += [_line(one, x, y) for one in kept if one.line and len(one.points) > 1]
     parts += [_marks(one, x, y, up.log) for one in kept]
+    parts.append(_tags(points, x, y))
     return _svg(title, WIDTH, HEIGHT, parts)
 
 
@@ -243,8 +249,28 @@ def _marks(one: Series, x: Callable[[float], float], y: Callable[[float], float]
             f'<g class="mark" data-id="{p.key}" data-x="{p.x!r}" data-y="{p.y!r}">'
             f"<title>{escape(p.text or one.name)}</title>{_shape(one, at, height)}</g>"
         )
-        if p.tag:
-            parts.append(f'<text class="tick" x="{at + 8:.1f}" y="{height - 5:.1f}">{escape(p.tag)}</text>')
+    return "".join(parts)
+
+
+def _tags(points: Sequence[Point], x: Callable[[float], float], y: Callable[[float], float]) -> str:
+    """Write tags beside their marks; those of marks that lie on each other are written together."""
+    places: list[tuple[float, float, list[str]]] = []
+    for p in sorted((p for p in points if p.tag), key=lambda p: (p.x, p.y)):
+        at, height = x(p.x), y(p.y)
+        near = [one for one in places if abs(one[0] - at) < _NEAR and abs(one[1] - height) < _NEAR]
+        if near:
+            near[0][2].append(p.tag)
+        else:
+            places.append((at, height, [p.tag]))
+    parts = []
+    for at, height, tags in places:
+        listed = ", ".join(sorted(tags, key=lambda tag: (len(tag), tag))[:_MOST_TAGS])
+        text = f"{listed}, ..." if len(tags) > _MOST_TAGS else listed
+        beside, anchor = (at - 8, "end") if at > WIDTH - 110 else (at + 8, "start")
+        parts.append(
+            f'<text class="tick" x="{beside:.1f}" y="{height - 5:.1f}" text-anchor="{anchor}">'
+            f"{escape(text)}</text>"
+        )
     return "".join(parts)
 
 

@@ -59,7 +59,7 @@ def name_of(column: str) -> str:
     return NAMES.get(column, column)
 
 
-def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> None:
+def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> None:
     """Write results.{csv,parquet,json}, table.md and table.tex; each file appears whole or not at all."""
     study = plan.located.study
     frame = _frame(rows)
@@ -92,7 +92,7 @@ def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(table, strict=False)
 
 
-def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> dict[str, Any]:
+def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> dict[str, Any]:
     study = plan.located.study
     return {
         "study": study.name,
@@ -103,12 +103,13 @@ def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[Advice]) -> dict
         "together": [asdict(one) for one in together(rows)],
         "advice": [
             {
+                "data": name,
                 "leakage": one.leakage,
                 "score_ratio": one.score_ratio,
                 "configuration": None if one.row is None else one.row.id,
                 "caveats": one.caveats,
             }
-            for one in advice
+            for name, one in advice
         ],
     }
 

@@ -1,6 +1,10 @@
 """`privfed attack` and `privfed audit`, as users run them."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -55,6 +59,60 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
     assert helped["colluding"] == ["h1", "h2", "h3", "h4", "h5"]
     # Of six clients five collude: what is left is the sixth's own counts.
     assert helped["attacks"]["holders"]["recovered"] == 1.0
+
+
+@pytest.mark.timeout(300)  # On a loaded machine every start takes long.
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
+    folder = run("plain")
+    names = "differencing,disaggregation,holders,linkage,membership"
+    words = ["attack", str(folder), "--public", str(public), "--quiet", "--attack", names]
+    command = [sys.executable, "-c", "from privfed.cli.main import main; main()", *words]
+    path = folder / "attacks" / "attacks.json"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not path.exists():
+            time.sleep(0.01)
+        process.send_signal(how)
+        said = process.communicate()[1].decode()
+    if how == signal.SIGINT:
+        assert (process.returncode, said) == (130, "\nprivfed: stopped\n")
+    before = json.loads(path.read_text())["attacks"]
+    assert 0 < len(before) < 5
+    shown = invoke(*words)
+    assert shown.stderr == f"privfed: stored already: {', '.join(before)}\n"
+    after = json.loads(path.read_text())["attacks"]
+    # Their seconds too: none of them was run again.
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 5
+    again = invoke(*words)
+    assert again.stderr == f"privfed: stored already: {', '.join(after)}\n"
+    assert json.loads(path.read_text())["attacks"] == after
+
+
+def test_reports_in_other_words_are_run_again(invoke, run):
+    folder = run("plain")
+    words = ("attack", folder, "--attack", "linkage", "--quiet")
+    path = folder / "attacks" / "attacks.json"
+    invoke(*words)
+    first = json.loads(path.read_text())["attacks"]
+    assert "stored already: linkage" in invoke(*words).stderr
+    for changed in (("--seed", 1), ("--client", "h2"), ("--colluding", "h3"), ("--party", "observer")):
+        assert invoke(*words, *changed).stderr == ""
+    assert invoke(*words).stderr == ""
+    second = json.loads(path.read_text())["attacks"]
+    assert {name: one["key"] for name, one in second.items()} == {
+        name: one["key"] for name, one in first.items()
+    }
+    (folder / "attacks" / "linkage.png").unlink()
+    assert invoke(*words).stderr == ""
+
+
+def test_a_damaged_report_is_one_line(failing, invoke, run):
+    folder = run("plain")
+    (folder / "attacks").mkdir()
+    for text in ("{", "[]", '{"attacks": [1]}'):
+        (folder / "attacks" / "attacks.json").write_text(text)
+        assert "attacks.json is damaged" in failing("attack", folder, "--quiet")
 
 
 def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
@@ -115,7 +173,10 @@ def test_audit_of_a_run(invoke, tmp_path):
     groups = np.repeat(list("abcde"), 40)
     DPKMeans(3, privacy=privacy, run_dir=tmp_path / "run").fit(np.concatenate(clients), groups=groups)
     shown = invoke("audit", tmp_path / "run", "--truth", data, "--json").stdout
-    assert json.loads(shown)["verdict"] == "not refuted"
+    found = json.loads(shown)
+    assert found["verdict"] == found["unit"]["verdict"] == "not refuted"
+    assert 0.5 < found["unit"]["epsilon_gdp"] <= 1.0
+    assert "epsilon >= " in invoke("audit", tmp_path / "run", "--truth", data).stdout
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,21 @@ def test_differential_privacy_is_claimed_in_full_or_not_at_all(
     assert again["centroids"] == found["centroids"]
     said = invoke("fit", iris, *options, *claim[:2], "--out", tmp_path / "s", exit_code=2).stderr
     assert "missing: --delta, --unit, --neighbours" in said
+    said = invoke("fit", iris, *options, "--noise", "local", "--out", tmp_path / "t", exit_code=2).stderr
+    assert "missing: --epsilon, --delta, --unit, --neighbours" in said
+
+
+@pytest.mark.parametrize(("noise", "mechanism"), [("local", "gaussian"), ("distributed", "skellam")])
+def test_fit_takes_who_adds_which_noise(
+    invoke: Callable[..., Result], iris: Path, tmp_path: Path, noise: str, mechanism: str
+) -> None:
+    claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
+    options = ("--group", "hospital", "--label", "species", "--low", 0, "--high", 8, "--algorithm", "dp")
+    said = ("--noise", noise, "--mechanism", mechanism, "-k", 3, "--out", tmp_path / "r", "--quiet")
+    invoke("fit", iris, *options, *claim, *said)
+    terms = Transcript.load(tmp_path / "r").configuration.privacy
+    assert terms is not None
+    assert (terms.noise, terms.mechanism) == (noise, mechanism)
 
 
 def test_under_privacy_no_number_of_rows_leads_to_an_error(

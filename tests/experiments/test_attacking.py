@@ -120,6 +120,20 @@ def test_chosen_questions_take_rows_apart_and_masks_stop_inconsistent_ones(found
     assert recovered(found["masked"]["two faces"]) == 0.0
 
 
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
+    text = STUDY.split("[[attack]]")[0].replace("standardise = true", "low = 0.0\nhigh = 8.0")
+    text = text.replace("DWFKMeans", "DPKMeans").replace("local_iter = 1\nn_init = 3\n", "")
+    text += f"[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = '{unit}'\n"
+    text += "[[attack]]\nname = 'probing'\nkind = 'Probing'\nn_clusters = 8\nbudget = 20\n"
+    for setup in plan(parse_study(text, "study.toml"), Path()).setups:
+        part = _named(setup)["probing"]
+        assert part.error == ""
+        assert part.values["advantage"] == 0.0
+        asked = part.values["report"]["queries"]
+        assert asked == 0 if setup.protocol == "group-masked" else 2 <= asked <= 20
+
+
 def test_an_observer_sees_the_same_model_whatever_the_sum(found: Any) -> None:
     seen = {recovered(parts["observer"]) for parts in found.values()}
     assert max(seen) - min(seen) < 0.05

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privfed.experiments.pictures import front
 from privfed.experiments.planning import Plan
-from privfed.experiments.summary import Row, Stat, _curve, advise, shown
+from privfed.experiments.summary import Row, Stat, _curve, advise, shown, telling
 
 
 def row(small: Plan, leakage: float, ratio: float, n_bytes: float, sd: float = 0.0) -> Row:
@@ -25,7 +25,9 @@ def row(small: Plan, leakage: float, ratio: float, n_bytes: float, sd: float = 0
 def test_figures_of_one_seed_have_no_deviation() -> None:
     assert math.isnan(Stat.of([2.0]).sd)
     assert Stat.of([1.0, 3.0]) == Stat(2.0, math.sqrt(2.0), 2)
-    assert (str(Stat.of([2.0])), str(Stat.of([1.0, 3.0]))) == ("2", "2 ± 1.4")
+    assert (str(Stat.of([2.0])), str(Stat.of([1.0, 3.0]))) == ("2", "2.0 ± 1.4")
+    many = (Stat(0.92913, 9.6e-4, 5), Stat(1.0, 1.5e-5, 5), Stat(54131.0, 285.2, 5), Stat(3.0, 0.0, 5))
+    assert [str(one) for one in many] == ["0.9291 ± 0.0010", "1.0000 ± 0.0000", "54,131 ± 285", "3 ± 0"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,20 @@ def test_caveats_say_what_the_answer_rests_on(small: Plan) -> None:
     close = advise([row(small, 0.49, 1.0, 1.0, sd=0.1)], 0.5, 1.1).caveats
     assert any("some attack" in one for one in sure) and any("no differential privacy" in one for one in sure)
     assert set(close) - set(sure) == {"its leakage exceeds the bound within one standard deviation"}
+
+
+def test_who_reads_the_totals_instead_of_the_server_is_told(small: Plan) -> None:
+    opened = replace(row(small, 0.0, 1.0, 1.0), opens_to="clients")
+    assert any("clients read the totals" in one for one in advise([opened], 0.5, 1.1).caveats)
+
+
+def test_answers_that_say_no_more_than_stricter_ones_are_left_out(small: Plan) -> None:
+    good, cheap = row(small, 0.05, 1.1, 20.0), row(small, 0.3, 1.0, 1.0)
+    bounds = [(0.1, 1.2), (0.01, 1.05), (0.01, 1.5), (0.2, 1.2), (0.5, 1.05)]
+    told = [("d", advise([good, cheap], *each)) for each in bounds]
+    kept = [(one.leakage, one.score_ratio, one.row) for _, one in telling(told)]
+    assert kept == [(0.1, 1.2, good), (0.01, 1.5, None), (0.5, 1.05, cheap)]
+    assert [one.leakage for _, one in telling(told, wanted=(0.2, 1.2))] == [0.1, 0.01, 0.2, 0.5]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))

@@ -48,6 +48,18 @@ def test_what_a_logarithm_cannot_show_is_left_out() -> None:
     assert chart("t", Axis("x"), Axis("y"), []) == ""
 
 
+def test_tags_of_marks_that_lie_on_each_other_are_written_together() -> None:
+    points = [Point(0, 0, tag="2"), Point(0, 1e-4, tag="10"), Point(1, 1, tag="3")]
+    text = chart("t", Axis("x"), Axis("y"), [Series("a", points, style=0)])
+    assert re.findall(r'text-anchor="(?:start|end)">([\d, ]+)</text>', text)[-2:] == ["2, 10", "3"]
+
+
+def test_an_axis_shows_no_less_than_its_span() -> None:
+    low, high = Axis("y", span=0.5).ends([1.0, 1.001])
+    assert low < 1.0 and high > 1.001 and high - low == pytest.approx(0.5)
+    assert Axis("y", span=0.5).ends([1.0, 3.0]) == Axis("y").ends([1.0, 3.0])
+
+
 def test_bars_are_as_long_as_their_numbers() -> None:
     text = bars("t", "n", [("a", Point(1.0, 0)), ("b", Point(2.0, 0))])
     widths = [float(one) for one in re.findall(r'<rect[^>]* width="([\d.]+)"', text)]
