@@ -100,10 +100,15 @@ def hidden_counts(
     numbers = groups(means.reshape(-1, d), 1e-12 * scale, rng).reshape(n_rounds, k)
     # A centroid that comes back as it was sent has no rows, or stands still: then it comes more than once.
     stayed = (np.abs(means - sent) <= 1e-12 * scale).all(axis=2)
-    empty = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
-    left = _equations(means, numbers, ~empty, n_rows, row_sum)
-    solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
-    return np.where(empty, 0.0, solved[numbers])
+    once = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
+    # Where a start met a mean of the rows, one stands still that comes once: then no counts fit, and it
+    # is an unknown as well.
+    for empty in (once, np.zeros_like(once)):
+        left = _equations(means, numbers, ~empty, n_rows, row_sum)
+        solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
+        if solved is not None:
+            return np.where(empty, 0.0, solved[numbers])
+    return np.full(numbers.shape, np.nan)
 
 
 def _equations(
@@ -131,8 +136,10 @@ def _equations(
     return np.concatenate(left)
 
 
-def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray:
+def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray | None:
     """Return the counts that follow from the equations, NaN for the others; shape (n_counts,).
+
+    None where the equations contradict each other: only zeros solve them, or nothing goes with the known 1.
 
     Unknowns whose rows in the null space are parallel keep their ratios in all solutions. Ratios to the last
     unknown, a 1, are counts. Ratios within a group of at least `FEWEST` become counts by the smallest
@@ -142,6 +149,8 @@ def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray:
     rank = int((singular > singular[0] * 1e-10).sum())
     null = directions[rank:].T
     sizes = np.linalg.norm(null, axis=1)
+    if not null.size or (known and sizes[-1] <= 1e-8):
+        return None
     counts = np.where(sizes[:n_counts] > 1e-8, np.nan, 0.0)
     members = np.flatnonzero(sizes > 1e-8)
     units = null[members] / sizes[members][:, None]

@@ -48,6 +48,18 @@ def test_what_is_claimed_in_few_features_is_right_up_to_a_common_factor(seed: in
     np.testing.assert_allclose(factors, np.rint(factors))
 
 
+def test_a_start_that_is_a_mean_of_the_rows_is_no_empty_cluster() -> None:
+    rng = np.random.default_rng(4)
+    near, far = rng.normal(size=(30, 6)), 100.0 + rng.normal(size=(7, 6))
+    sent, means, counts = (array[:1] for array in lloyd(near, 3, rng, 1))
+    # The last centroid is the far rows' from the start on, and comes once.
+    still = far.mean(axis=0)[None, None]
+    sent, means = np.concatenate([sent, still], axis=1), np.concatenate([means, still], axis=1)
+    total = near.sum(axis=0) + far.sum(axis=0)
+    found = hidden_counts(sent, means, rng, n_rows=37.0, row_sum=total)
+    np.testing.assert_array_equal(found, [[*counts[0], 7]])
+
+
 @pytest.mark.parametrize(("d", "use_totals", "least"), [(10, True, 1.0), (10, False, 0.1), (2, True, 0.02)])
 def test_a_run_of_ewf_gives_counts_away(d: int, use_totals: bool, least: float) -> None:
     clients, _ = mixture(1, 100, d)
