@@ -19,7 +19,7 @@ LEVELS = (0.9999, 0.999, 0.997, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7)
 """Claims are made from the surest down: a sure one, taken out, decides about others. Others are not made."""
 
 # Log-odds of a verified difference, by logistic regression on synthetic mixtures and scikit-learn's data.
-_ODDS, _UNION, _SUPPORT, _REPEATED, _TYPICAL = 1.18, 0.3, 2.02, 0.37, 1.07
+_ODDS, _UNION, _SUPPORT, _REPEATED, _TYPICAL = 1.18, -1.5, 2.02, 0.37, 1.07
 _MOST_SUPPORT, _MOST_REPEATED, _MOST_FEATURES, _FREEDOM = 8, 256, 16, 10
 
 
@@ -135,8 +135,8 @@ def typicality(points: FloatArray, scored: tuple[Scored, ...]) -> FloatArray:
     """Return the log-likelihood ratio of a row against a combination x + y - z, from its distance alone.
 
     With q the squared distance to the nearest centroid in units of its mean: both Student's t in e
-    dimensions with v = 3 degrees of freedom, for rows have outliers, the second of three times the scale:
-    e/2 log 3 - (v + e)/2 log((1 + eq/v) / (1 + eq/3v)). Features depend on each other; so e is at most 4.
+    dimensions with v = 10 degrees of freedom, for rows have outliers, the second of three times the scale:
+    e/2 log 3 - (v + e)/2 log((1 + eq/v) / (1 + eq/3v)). Features depend on each other; so e is at most 16.
 
     Args:
         points: float64 of shape (n_points, n_features).
