@@ -12,8 +12,8 @@ one such record, more rows than sums are divided by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from privfed.algorithms.dp_clients import ClientLengths, ClientShares
 from privfed.algorithms.dp_sums import SumsInCells
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData, Question, question_from_bytes
+from privfed.core.question import ClientData, parts_of, question_from_bytes
 from privfed.core.transcript import Asked, Transcript
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
@@ -117,18 +117,9 @@ def _handy(question: Noised) -> Noised:
     return replace(question, inner=replace(question.inner, rows=min(question.inner.rows, float(MOST_ROWS))))
 
 
-def _parts(question: Question) -> Iterator[Question]:
-    """Yield a question and those that it is made of."""
-    yield question
-    for one in fields(question):
-        held = getattr(question, one.name)
-        if isinstance(held, Question):
-            yield from _parts(held)
-
-
 def _centers(question: Noised) -> tuple[FloatArray, float] | None:
     """Return the centroids that a question is about, and the offset from them that moves its total most."""
-    parts = list(_parts(question))
+    parts = list(parts_of(question))
     radius = max([0.0, *(part.radius for part in parts if isinstance(part, SumsInCells))])
     for part in parts:
         if isinstance(part, ClientShares):

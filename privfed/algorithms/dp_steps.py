@@ -14,6 +14,7 @@ Reveals to whoever opens the totals: these sums, with the noise that they were p
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ import numpy as np
 
 from privfed.algorithms.dp_sums import HAIR, SumsInCells
 from privfed.algorithms.lloyd import check_centers
+from privfed.algorithms.weighted import WeightedCentroids
 from privfed.core.domain import FloatArray
 from privfed.core.memberships import check_fuzzifier, distances_alone, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -104,7 +106,7 @@ class LocalMovements(SumsInCells):
 
     Args:
         steps: asks for weights, and for weighted local centers or weighted movements, as its first and
-            second entry.
+            second entry; its ranges are those of this question.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -113,6 +115,10 @@ class LocalMovements(SumsInCells):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_centers(self._centers, self.ranges)
+        mine, theirs = self.ranges, self.steps.ranges
+        same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
+        if not same or mine.rows != theirs.rows:
+            raise ArgumentError("movements have the ranges of the local steps in them.")
         if [entry.shape for entry in self.steps.spec.entries] != [
             self._centers.shape[:1],
             self._centers.shape,
@@ -135,10 +141,15 @@ class LocalMovements(SumsInCells):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass."""
+        """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
         weight, total = (entry.name for entry in self.steps.spec.entries)
-        with np.errstate(all="ignore"):  # A warning of a user's weighting would tell of the rows.
-            answers = self.steps.answer_all(clients, generators)
+        # An error of a user's weighting would tell of the rows, and so would a warning.
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if isinstance(self.steps, WeightedCentroids):
+                answers = self.steps.answer_in_any_case(clients)
+            else:
+                answers = self.steps.answer_all(clients, generators)
         return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:

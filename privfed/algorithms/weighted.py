@@ -38,6 +38,39 @@ def register_weighting(name: str, weighting: Weighting) -> None:
     _WEIGHTINGS[name] = weighting
 
 
+def _weights(name: str, update: LocalUpdate) -> FloatArray:
+    """Return what a weighting makes of an update, float64 of shape (n_clusters,).
+
+    Raises:
+        ArgumentError: it returns something of another shape. Its own errors pass.
+    """
+    weights: FloatArray = np.asarray(_WEIGHTINGS[name](update), dtype=np.float64)
+    if weights.shape != update.counts.shape:
+        raise ArgumentError(
+            f"weights={name!r} must return {len(update.counts)} numbers, got shape {weights.shape}."
+        )
+    return weights
+
+
+def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
+    """Try a weighting on an update that is made up, before anything is sent.
+
+    Raises:
+        ArgumentError: it fails there, or returns something else than one number a cluster.
+    """
+    received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
+    update = LocalUpdate(received + 0.01, np.cumsum(np.ones(n_clusters)) + 1.0, received)
+    try:
+        _weights(name, update)
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"weights={name!r} failed with {error!r} on counts {update.counts.tolist()}; let it return one "
+            "number a cluster."
+        ) from error
+
+
 register_weighting("dynamic", dynamic_weights)
 register_weighting("equal", equal_weights)
 
@@ -119,12 +152,22 @@ class WeightedCentroids(_LocalSteps):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        return [self._weighted(update) for update in self.updates(clients)]
+        return [self._weighted(update, _weights(self.weights, update)) for update in self.updates(clients)]
 
-    def _weighted(self, update: LocalUpdate) -> Statistics:
-        weight = np.asarray(_WEIGHTINGS[self.weights](update), dtype=np.float64)
-        if weight.shape != update.counts.shape:
-            raise ArgumentError(f"weights={self.weights!r} must return {len(update.counts)} numbers.")
+    def answer_in_any_case(self, clients: Sequence[ClientData]) -> list[Statistics]:
+        """Answer for several clients, with weights of zero for those whose weights cannot be had.
+
+        For differential privacy: an error that depends on a client's rows would tell of them.
+        """
+        return [self._weighted(update, self._weights_or_zeros(update)) for update in self.updates(clients)]
+
+    def _weights_or_zeros(self, update: LocalUpdate) -> FloatArray:
+        try:
+            return _weights(self.weights, update)
+        except Exception:  # Whatever a user's function raises.
+            return np.zeros(len(self.centers))
+
+    def _weighted(self, update: LocalUpdate, weight: FloatArray) -> Statistics:
         return Statistics(weight=weight, weighted=weight[:, None] * update.centers)
 
 

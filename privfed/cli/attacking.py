@@ -172,7 +172,10 @@ def target_of(
         clients=rows,
         client=wanted,
         public=None if public is None else load_features(public, columns),
-        gdp_mu=None if agreed.privacy is None else agreed.privacy.budget**0.5,
+        # Only Gaussian noise has such a curve.
+        gdp_mu=None
+        if agreed.privacy is None or agreed.privacy.mechanism != "gaussian"
+        else agreed.privacy.budget**0.5,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from privfed.core.domain import Domain
 from privfed.core.messages import Array, encode
-from privfed.core.question import Question
+from privfed.core.question import Question, parts_of
 from privfed.core.statistics import Entry, StatisticsSpec
 from privfed.errors import ArgumentError
 
@@ -249,7 +249,7 @@ class ClientPolicy:
     an attack, none is a guarantee.
 
     Args:
-        questions: names of the questions that it answers; None for all that it knows.
+        questions: names of the questions that it answers, also within others; None for all that it knows.
         min_clients: shortest list of clients and cohort that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
         min_colluders: fewest colluding clients that its sums must withstand.
@@ -310,19 +310,22 @@ class ClientPolicy:
         if self.coarsens and configuration.privacy is not None:
             # What depends on data outside the noised totals would void the guarantee.
             return "policy:coarse"
+        if configuration.noised_by_server and (self.probing_guard or self.max_jumps is not None):
+            # They refuse by centroids, that is, by totals; the server, which knows its noise, would see it.
+            return "policy:guards"
         return None
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
-        """Return the code of the refusal to answer, or None."""
-        if self.questions is not None and type(question).__name__ not in self.questions:
-            return "policy:question"
-        inner = getattr(question, "inner", None)
-        if isinstance(inner, Question) and self.refuses_question(inner, configuration):
-            return "policy:question"
-        if not configuration.allows_ranges(question):
-            return "policy:ranges"
-        if self.domain is not None:
-            low, high = self.domain.bounds(question.ranges.n_features)
-            if low.tolist() != question.ranges.low.tolist() or high.tolist() != question.ranges.high.tolist():
+        """Return the code of the refusal to answer, or None. All questions within a question must pass."""
+        for asked in parts_of(question):
+            if not isinstance(asked, Question):
+                continue
+            if self.questions is not None and type(asked).__name__ not in self.questions:
+                return "policy:question"
+            if not configuration.allows_ranges(asked):
                 return "policy:ranges"
+            if self.domain is not None:
+                low, high = self.domain.bounds(asked.ranges.n_features)
+                if low.tolist() != asked.ranges.low.tolist() or high.tolist() != asked.ranges.high.tolist():
+                    return "policy:ranges"
         return None

@@ -7,12 +7,14 @@ bounds what totals tell.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from privfed.core.configuration import ClientPolicy
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.engine import Answerer, StateStore
-from privfed.core.question import Question
+from privfed.core.question import Part, Question, parts_of
 from privfed.core.statistics import Statistics
 from privfed.errors import PolicyError
 
@@ -61,15 +63,16 @@ def looks_chosen(centers: FloatArray, ranges: Ranges) -> bool:
 def coarsened(statistics: Statistics, min_count: int, multiple: int) -> Statistics:
     """Return statistics with small counts left out, and counts rounded to multiples.
 
-    Where there is a count for each cluster, a cluster of fewer than `min_count` rows becomes zero in
-    every entry, and a rounded count scales the cluster's sums with it, so that means stay.
+    Where there is a count for each cluster (in each slot, where there are slots), a cluster of fewer than
+    `min_count` rows becomes zero in every entry, and a rounded count scales the cluster's sums with it, so
+    that means stay.
 
     Args:
         statistics: of one client.
         min_count: fewest rows of a cluster that are answered.
         multiple: counts are rounded to the nearest multiple of it.
     """
-    name = next((one for one in _COUNTS if one in statistics and statistics[one].ndim == 1), None)
+    name = next((one for one in _COUNTS if one in statistics), None)
     if name is None or (min_count <= 1 and multiple <= 1):
         return statistics
     counts = statistics[name]
@@ -77,7 +80,9 @@ def coarsened(statistics: Statistics, min_count: int, multiple: int) -> Statisti
     factor = np.divide(kept, counts, out=np.zeros_like(counts), where=counts > 0)
     return Statistics(
         **{
-            one: array * factor.reshape(-1, *[1] * (array.ndim - 1)) if len(array) == len(counts) else array
+            one: array * factor.reshape(*counts.shape, *[1] * (array.ndim - counts.ndim))
+            if array.shape[: counts.ndim] == counts.shape
+            else array
             for one, array in statistics.items()
         }
     )
@@ -101,16 +106,15 @@ class GuardedAnswerer:
         Raises:
             PolicyError: the policy refuses; its text is the code of the refusal.
         """
-        asked = question
-        while isinstance(inner := getattr(asked, "inner", None), Question):
-            asked = inner
-        centers = getattr(asked, "centers", None)
+        parts = list(parts_of(question))
+        held = [getattr(part, "centers", None) for part in parts]
+        centers = [one for one in held if isinstance(one, np.ndarray)]
         with self._store.transaction() as transaction:
-            answered, jumps, last = transaction.load() or (0, 0, None)
+            answered, jumps, last = transaction.load() or (0, 0, ())
             if self._policy.max_answers is not None and answered >= self._policy.max_answers:
                 raise PolicyError("policy:max_answers")
-            if isinstance(centers, np.ndarray):
-                if self._policy.probing_guard and looks_chosen(centers, question.ranges):
+            if centers:
+                if self._policy.probing_guard and any(looks_chosen(one, question.ranges) for one in centers):
                     raise PolicyError("policy:probing")
                 jumps += _jumped(last, centers, question.ranges)
                 if self._policy.max_jumps is not None and jumps > self._policy.max_jumps:
@@ -118,21 +122,20 @@ class GuardedAnswerer:
                 last = centers
             transaction.save((answered + 1, jumps, last))
         statistics, clipped = self._answerer(question, index)
-        if not _counts_rows(asked):
+        if not any(_counts_rows(part) for part in parts):
             return statistics, clipped
         return coarsened(statistics, self._policy.min_count, self._policy.count_multiple), clipped
 
 
-def _counts_rows(question: Question) -> bool:
+def _counts_rows(question: Question | Part) -> bool:
     """Say whether a question asks how a client's rows fall into clusters: no start, no equal weights."""
-    centers = isinstance(getattr(question, "centers", None), np.ndarray)
-    return (
-        centers and not hasattr(question, "points") and getattr(question, "weights", "dynamic") == "dynamic"
-    )
-
-
-def _jumped(last: FloatArray | None, centers: FloatArray, ranges: Ranges) -> bool:
-    if last is None or last.shape != centers.shape:
+    if not isinstance(question, Question) or hasattr(question, "points"):
         return False
+    centers = isinstance(getattr(question, "centers", None), np.ndarray)
+    return centers and getattr(question, "weights", "dynamic") == "dynamic"
+
+
+def _jumped(last: Sequence[FloatArray], centers: Sequence[FloatArray], ranges: Ranges) -> bool:
     far = JUMP * float(np.linalg.norm(ranges.width))
-    return bool(np.linalg.norm(centers - last, axis=1).max() > far)
+    alike = [(a, b) for a, b in zip(last, centers, strict=False) if a.shape == b.shape]
+    return any(bool(np.linalg.norm(b - a, axis=1).max() > far) for a, b in alike)

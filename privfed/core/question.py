@@ -7,7 +7,7 @@ statistics and answers for one client, or for many simulated clients in one pass
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
@@ -156,6 +156,15 @@ def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str,
             _write(held, f"{name}.", arrays, options)
         else:
             options[name] = held.item() if isinstance(held, np.generic) else held
+
+
+def parts_of(question: Any) -> Iterator[Question | Part]:
+    """Yield a question or part, then all questions and parts in it, however deep."""
+    yield question
+    for one in fields(question):
+        held = getattr(question, one.name)
+        if isinstance(held, Question | Part):
+            yield from parts_of(held)
 
 
 def _fits(value: object, hint: Any) -> bool:

@@ -193,7 +193,7 @@ def _prepared(attack: Attack, setup: Setup, scene: Scene, seed: int) -> tuple[An
         "candidates": np.concatenate([scene.pooled[chosen], others[:n]]),
         "reference": known,
     }
-    if setup.privacy is not None:
+    if setup.privacy is not None and setup.privacy.mechanism == "gaussian":  # Only this has such a curve.
         words["gdp_mu"] = gdp_mu(setup.privacy.epsilon, setup.privacy.delta)
     return make(kind, words), replace(truth, members=np.arange(2 * n) < n)
 

@@ -1,8 +1,8 @@
 """What all fits of a study say together: whoever reads the whole report has read every one of them.
 
-Each fit keeps its own budget; a study that clusters the same rows many times spends them all. Fits whose
-claims are for one unit compose exactly as Gaussian differential privacy: their mu^2 add up
-(`privfed.privacy.accounting`).
+Each fit keeps its own budget; a study that clusters the same rows many times spends them all: budgets of
+claims for one unit add up. Fits under Gaussian noise compose exactly (`privfed.privacy.accounting`); where
+one of them has Skellam noise, the bound is that of Renyi differential privacy (`privfed.privacy.renyi`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privfed.experiments.summary import Row
-from privfed.privacy.accounting import gdp_epsilon, gdp_mu
+from privfed.privacy.accounting import gdp_epsilon
+from privfed.privacy.pricing import budget_of
+from privfed.privacy.renyi import renyi_epsilon
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row])
     digest, where, unit, neighbours = key
     claims = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy is not None]
     delta = max(claim.delta for claim, _ in claims)
-    cost = math.fsum(fits * gdp_mu(claim.epsilon, claim.delta) ** 2 for claim, fits in claims)
+    budgets = [fits * budget_of(claim.mechanism, claim.epsilon, claim.delta) for claim, fits in claims]
+    # Sums are float64: a hair more than what they came to.
+    cost = math.fsum(budgets) * (1.0 + 1e-12)
+    gaussian = all(claim.mechanism == "gaussian" for claim, _ in claims)
     beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]
     beside = [row for row in beside if where in ("", row.setup.labels["partition"])]
     name = own[0].setup.labels["data"]
@@ -79,7 +84,6 @@ def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row])
         fits=sum(fits for _, fits in claims),
         rehearsed=sum(fits for claim, fits in claims if claim.rehearsal),
         open_fits=sum(len(row.cells) for row in beside),
-        # Sums of squares are float64: a hair more than what they came to.
-        epsilon=gdp_epsilon(math.sqrt(cost) * (1.0 + 1e-12), delta),
+        epsilon=gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta),
         delta=delta,
     )

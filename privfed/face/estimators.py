@@ -176,7 +176,8 @@ class WFKMeans(DWFKMeans):
         n_clusters: number of clusters.
         weights: "dynamic" (eq. 7: rows nearest to each received centroid), "equal" (eq. 8), or a
             function of a `privfed.algorithms.local_kmeans.LocalUpdate` that returns one weight a
-            cluster, each in [0, rows of the client].
+            cluster, each in [0, rows of the client]. Under differential privacy a client for which it
+            fails weighs nothing.
         **others: as in `DWFKMeans`.
     """
 

@@ -14,7 +14,7 @@ from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.dp_sums import RelativeSums, SumsInCells
 from privfed.algorithms.fuzzy_sums import WeightedFuzzyCentroids
 from privfed.algorithms.minibatch import MiniBatchMovements
-from privfed.algorithms.weighted import WeightedCentroids
+from privfed.algorithms.weighted import WeightedCentroids, check_weighting
 from privfed.core.domain import FloatArray, Ranges
 from privfed.errors import PrivacyError
 from privfed.face.checks import check_init
@@ -30,8 +30,10 @@ def private_weighted(
 
     Raises:
         PrivacyError: several local steps, or other weights than rows, at unit "record".
+        ArgumentError: the weighting fails for every client.
     """
     _check_common(params)
+    check_weighting(weights, params["n_clusters"], n_features)
     step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
     if not step and privacy.unit == "record":
         what = (

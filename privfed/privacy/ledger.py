@@ -13,11 +13,8 @@ from privfed.core.statistics import Statistics
 from privfed.core.transcript import Asked, Exchanged, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.privacy.noised import Noised
-from privfed.privacy.pricing import budget_of, cost, noised
+from privfed.privacy.pricing import SLACK, agreed_budget, cost, noised
 from privfed.privacy.server_noise import agreed_on
-
-SLACK = 1e-9
-"""Shares of a budget are float64: what they sum to may exceed 1 by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,9 @@ class PayingAnswerer:
 
     def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
         terms = configuration.privacy
-        if terms is not None and terms.budget > budget_of(terms.mechanism, terms.epsilon, terms.delta):
+        if terms is not None and terms.budget > agreed_budget(
+            terms.mechanism, terms.noise, terms.epsilon, terms.delta
+        ):
             raise PrivacyError(
                 f"a budget of {terms.budget:.6g} is more than epsilon={terms.epsilon:g} and "
                 f"delta={terms.delta:g} allow; do not take part in this fit."

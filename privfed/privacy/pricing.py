@@ -27,6 +27,12 @@ from privfed.privacy.skellam import LEAST_VARIANCE
 LEAST_SHARES = {"gaussian": LEAST_SIGMA, "skellam": LEAST_VARIANCE**0.5}
 """Mechanism -> least standard deviation of one draw, in steps."""
 
+SLACK = 1e-9
+"""Shares of a budget are float64: what they sum to may exceed 1 by rounding."""
+
+ENCODING_SHARE = 0.01
+"""Share of the budget for what floats lose in encrypting exact answers (docs/protocols/ckks.md)."""
+
 
 def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
     """Return what all releases may cost together, rounded down.
@@ -37,6 +43,22 @@ def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
         delta: of the claim, in [1e-300, 1).
     """
     return skellam_budget(epsilon, delta) if mechanism == "skellam" else gdp_mu(epsilon, delta) ** 2
+
+
+def agreed_budget(mechanism: str, noise: str, epsilon: float, delta: float) -> float:
+    """Return the largest budget that parties may agree on for a claim.
+
+    Ledgers allow `SLACK` too much, and sums with the server's noise lose a little in encryption: together
+    with these the claim must still hold.
+
+    Args:
+        mechanism: see `budget_of`.
+        noise: who adds it.
+        epsilon: of the claim, positive.
+        delta: of the claim, in [1e-300, 1).
+    """
+    encoding = ENCODING_SHARE if noise == "server" else 0.0
+    return budget_of(mechanism, epsilon, delta) * (1.0 - SLACK) * (1.0 - encoding)
 
 
 def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:

@@ -10,17 +10,14 @@ from typing import Any, Literal
 from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain
 from privfed.errors import ArgumentError
-from privfed.privacy.ledger import SLACK, Payment
-from privfed.privacy.pricing import budget_of
+from privfed.privacy.ledger import Payment
+from privfed.privacy.pricing import agreed_budget
 
 COMPOSED = {
     "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
     "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
 }
 """Mechanism -> how its releases are composed, in words."""
-
-ENCODING_SHARE = 0.01
-"""Share of the budget for what floats lose in encrypting exact answers (docs/protocols/ckks.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,15 +105,13 @@ class Privacy:
 
     def terms(self) -> PrivacyTerms:
         """Return what the parties agree on."""
-        encoding = ENCODING_SHARE if self.noise == "server" else 0.0
         return PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             unit=self.unit,
             neighbours=self.neighbours,
             noise=self.noise,
-            # Ledgers allow a hair too much; together with it the claim must still hold.
-            budget=budget_of(self.mechanism, self.epsilon, self.delta) * (1.0 - SLACK) * (1.0 - encoding),
+            budget=agreed_budget(self.mechanism, self.noise, self.epsilon, self.delta),
             rehearsal=self.noise_seed is not None,
             mechanism=self.mechanism,
         )
@@ -179,18 +174,22 @@ def privacy_spent(
     }
     if terms.noise == "server":
         against |= {
+            "readers of the model": f"{claim} if the server adds the noise honestly",
             "a client": f"{claim} if the server adds the noise honestly",
             "the server": "ciphertext only: none once it learns a total or the model",
             "the server with clients": "none: it knows the noise, and they know the totals",
         }
     elif one_key and not local:
         against["the server with clients"] = "none: one client's key opens every upload"
+    composed = COMPOSED[terms.mechanism]
+    if terms.noise == "server" and one_key:
+        composed += "; what floats lose in encryption is estimated, not proven"
     return PrivacySpent(
         terms.epsilon,
         terms.delta,
         terms.unit,
         terms.neighbours,
-        f"{COMPOSED[terms.mechanism]}; computational, since masks and noise come from keyed generators",
+        f"{composed}; computational, since masks and noise come from keyed generators",
         against,
         payments,
     )

@@ -103,6 +103,23 @@ def compose_skellam(releases: Sequence[SkellamRelease], delta: float, neighbours
     return Composed(max(0.0, float((together + _excess(delta)).min())), delta, neighbours, "rdp")
 
 
+def renyi_epsilon(cost: float, delta: float) -> float:
+    """Return what releases that cost so much together guarantee, rounded up, whatever their mechanisms.
+
+    Discrete Gaussian and Skellam noise that is priced at W has a Renyi divergence of at most a W / 2 at
+    every order a, fixed before or chosen last.
+
+    Args:
+        cost: sum of the budgets of claims that do not depend on each other's totals.
+        delta: in [1e-300, 1).
+
+    Raises:
+        ArgumentError: delta is out of its bounds.
+    """
+    check_delta(delta)
+    return max(0.0, float((_ORDERS * cost / 2.0 + _excess(delta)).min()) * (1.0 + _SLACK))
+
+
 @lru_cache(maxsize=64)
 def skellam_budget(epsilon: float, delta: float) -> float:
     """Return the budget W, rounded down: costs that sum to it are within (epsilon, delta) at its best order.

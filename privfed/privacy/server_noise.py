@@ -116,6 +116,11 @@ class Drawn:
     values: FloatArray = field(repr=False)
 
 
+def reach_of(added: AddedNoise) -> FloatArray:
+    """Return how far each value's noise goes at most, in steps: more has a probability below e^-790."""
+    return np.ceil(TAIL * np.repeat(added.sigma, added.sizes))
+
+
 class ServerNoise:
     """The server's noise of one fit; each sum gets it once.
 
@@ -143,9 +148,7 @@ class ServerNoise:
             )
         self._drawn.add(index)
         added, source = terms.schedule[index], self._bits(index) if terms.rehearsal else SecureBits()
-        sigma = np.repeat(added.sigma, added.sizes)
-        # Grids have room for so much; more is drawn with a probability below e^-790.
-        reach = np.ceil(TAIL * sigma)
+        sigma, reach = np.repeat(added.sigma, added.sizes), reach_of(added)
         return Drawn(added.spec, reach, np.clip(discrete_gaussian(sigma, sigma.shape, source), -reach, reach))
 
     def _bits(self, index: int) -> RandomBits:

@@ -9,6 +9,8 @@ from privfed.core.configuration import ClientPolicy, Configuration, Terms
 from privfed.core.engine import ClientSide
 from privfed.core.secure_sum import Session
 from privfed.errors import ArgumentError
+from privfed.privacy.server_noise import reach_of
+from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.group.session import group_parties
@@ -73,9 +75,14 @@ class CKKS:
         """Return a session and its clients, with fresh identities in a registry that all were given.
 
         Raises:
-            ArgumentError: the server would add so much noise that floats lose too much of it.
+            ArgumentError: the server would add so much noise that floats lose too much of it, or a sum that
+                it is to noise has no room.
         """
         terms = configuration.privacy
+        # Its sums are known before the first: none is paid for in a fit that cannot end.
+        for added in () if terms is None else terms.schedule:
+            smallest = configuration.cohorts.smallest(len(configuration.clients))
+            SlotGrid(added.spec, smallest, reach_of(added))
         if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
             raise ArgumentError(
                 f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '

@@ -195,6 +195,11 @@ def grid_of(question: bytes, n_clients: int) -> SlotGrid:
 
 def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
     """Check that a share of the noise hides what lies below the highest limb (module docstring)."""
+    if asked.mechanism != "gaussian" and (grid.limbs > 1).any():
+        raise ArgumentError(
+            f"an encrypted sum of limbs under {asked.mechanism} noise has no proof that they tell no more "
+            'than the total; use mechanism="gaussian", or protocol="group-masked".'
+        )
     below = np.ldexp(grid.step / asked.spec.resolution, (grid.limbs - 1) * grid.capacity.limb_bits)
     needed = np.where(grid.limbs > 1, LEAST_SIGMA * below, 0.0)
     if (asked.shares < needed).any():

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
+from privfed.algorithms.dp_steps import LocalMovements
+from privfed.algorithms.local_kmeans import LocalUpdate
+from privfed.algorithms.weighted import WeightedCentroids, register_weighting
 from privfed.core.conversation import EVERYONE, Ask, Total
+from privfed.core.domain import Ranges
+from privfed.core.question import ClientData
 from privfed.core.transcript import Asked
 from privfed.errors import RefusedError
 from privfed.face.clients import gather
@@ -327,3 +332,25 @@ def test_weights_that_are_no_numbers_count_as_clipped_to_nothing(blobs: Clients,
     # Centroids without weight become the mean of the local ones.
     expected = np.mean([oracle.local_update(rows, start, 5, None)[0] for rows in blobs], axis=0)
     np.testing.assert_allclose(model.cluster_centers_, expected, rtol=0, atol=1e-6)
+
+
+def test_a_client_whose_weights_fail_moves_nothing_and_the_others_as_ever() -> None:
+    def weights(update: LocalUpdate) -> np.ndarray:
+        if (update.counts == 0).any():
+            raise ZeroDivisionError
+        return update.counts
+
+    register_weighting("failing", weights)
+    ranges, rng = Ranges([-1.0, -1.0], [1.0, 1.0], 30), np.random.default_rng(0)
+    both, one = rng.uniform(-1, 1, (30, 2)), rng.uniform(0.5, 1, (30, 2))
+    clients = [ClientData(both), ClientData(one), ClientData(-both)]
+    known = {"ranges": ranges, "centers": np.array([[-0.5, -0.5], [0.5, 0.5]]), "local_iter": 2}
+    asked, plain = (
+        LocalMovements(ranges=ranges, radius=1.0, steps=WeightedCentroids(weights=name, **known))
+        for name in ("failing", "dynamic")
+    )
+    answers, expected = (question.answer_all(clients, [rng] * 3) for question in (asked, plain))
+    for name in ("count", "sum"):
+        assert not answers[1][name].any() and expected[1][name].any()
+        for i in (0, 2):
+            np.testing.assert_array_equal(answers[i][name], expected[i][name])

@@ -6,11 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy, DWFKMeans
+from privfed.algorithms.dp_clients import ClientLengths, ClientShares
+from privfed.algorithms.dp_steps import LocalMovements
+from privfed.algorithms.dp_sums import RelativeSums
 from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.weighted import WeightedCentroids
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.errors import ArgumentError, RefusedError
+from privfed.privacy.noised import Noised
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)
 
@@ -188,3 +193,45 @@ def test_ranges_other_than_those_declared_are_not_allowed(change: dict[str, obje
     question = LloydSums(ranges=Ranges([0.0, 0.0], [1.0, 1.0], 8), centers=np.zeros((1, 2)))
     assert configuration().allows_ranges(question)
     assert not configuration(**change).allows_ranges(question)
+
+
+AGREED = Configuration(protocol="plain", algorithm="", clients=("a", "b"), n_features=2)
+
+
+def test_every_question_within_a_question_must_be_allowed() -> None:
+    ranges = Ranges([-1.0, -1.0], [1.0, 1.0], 30)
+    steps = WeightedCentroids(ranges=ranges, centers=np.zeros((2, 2)), local_iter=3)
+    moved = LocalMovements(ranges=ranges, radius=1.0, steps=steps)
+    paid = Noised(
+        ranges=ranges,
+        inner=ClientShares(ranges=ranges, inner=moved, rows=1.0),
+        sigma=np.full(3, 9.0),
+        limits=np.ones(3),
+        rehearsal=False,
+    )
+    names = frozenset({"Noised", "ClientShares", "LocalMovements", "WeightedCentroids"})
+    assert ClientPolicy(questions=names).refuses_question(paid, AGREED) is None
+    for name in names:
+        assert ClientPolicy(questions=names - {name}).refuses_question(paid, AGREED) == "policy:question"
+
+
+def test_every_question_within_a_question_must_have_the_ranges_of_the_policy() -> None:
+    ranges, wide = Ranges([-1.0, -1.0], [1.0, 1.0], 30), Ranges([-9.0, -9.0], [9.0, 9.0], 10**6)
+    inner = RelativeSums(ranges=wide, centers=np.zeros((2, 2)), radius=1.0)
+    asked = ClientLengths(ranges=ranges, inner=inner, rows=2.0)
+    assert ClientPolicy().refuses_question(asked, AGREED) is None
+    assert ClientPolicy(domain=Box(-1, 1)).refuses_question(asked, AGREED) == "policy:ranges"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Ranges([-9.0, -1.0], [1.0, 1.0], 30),
+        Ranges([-1.0, -1.0], [1.0, 9.0], 30),
+        Ranges([-1.0, -1.0], [1.0, 1.0], 10**6),
+    ],
+)
+def test_local_steps_have_the_ranges_of_their_movements(other: Ranges) -> None:
+    steps = WeightedCentroids(ranges=other, centers=np.zeros((2, 2)), local_iter=3)
+    with pytest.raises(ArgumentError, match="ranges of the local steps"):
+        LocalMovements(ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 30), radius=1.0, steps=steps)

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, DWFKMeans, Privacy
+from privfed.algorithms.dp_clients import ClientShares
+from privfed.algorithms.dp_steps import LocalMovements
+from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.points import PointCells, PointSums
+from privfed.algorithms.weighted import WeightedCentroids
 from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
 from privfed.core.domain import Ranges
 from privfed.core.guard import GuardedAnswerer, coarsened, looks_chosen
@@ -115,9 +120,48 @@ def test_centroids_are_found_however_deep_in_the_question_they_lie() -> None:
     parked = asked(np.array([[2.5, 0.0], [0.1, 0.2]]))
     wrapped = Slots(ranges=RANGES, inner=parked, slots=3)
     noised = Noised(ranges=RANGES, inner=wrapped, sigma=np.full(2, 9.0), limits=np.ones(2), rehearsal=False)
-    for question in (parked, wrapped, noised):
+    steps = WeightedCentroids(ranges=RANGES, centers=parked.centers, local_iter=3)
+    moved = LocalMovements(ranges=RANGES, radius=1.0, steps=steps)
+    shares = ClientShares(ranges=RANGES, inner=moved, rows=1.0)
+    paid = Noised(ranges=RANGES, inner=shares, sigma=np.full(3, 9.0), limits=np.ones(3), rehearsal=False)
+    points = SteppedMeans(centers=parked.centers, min_cluster_size=1)
+    means = PointSums(ranges=RANGES, points=points, centers=np.zeros((2, 2)))
+    cells = PointCells(ranges=RANGES, points=points, center=np.zeros(2), normals=np.eye(2), per_axis=0)
+    for question in (parked, wrapped, noised, moved, shares, paid, means, cells):
         with pytest.raises(PolicyError, match="policy:probing"):
             guarded(probing_guard=True)(question, 0)
+
+
+def test_a_jump_of_what_the_points_are_made_from_counts() -> None:
+    def means(far: float) -> PointSums:
+        points = SteppedMeans(centers=np.full((2, 2), far), min_cluster_size=1)
+        return PointSums(ranges=RANGES, points=points, centers=np.zeros((2, 2)))
+
+    answer = guarded(max_jumps=0)
+    answer(means(0.0), 0)
+    answer(means(0.1), 1)
+    with pytest.raises(PolicyError, match="policy:max_jumps"):
+        answer(means(0.9), 2)
+
+
+def test_small_clusters_are_answered_as_empty_however_deep_in_the_question_they_lie() -> None:
+    centers = np.array([[0.0, 0.0], [0.9, 0.9], [-0.5, 0.5]])
+    plain = asked(centers)
+    counts = guarded()(plain, 0)[0]["count"]
+    least = int(counts.min()) + 1
+    assert (counts >= least).any()
+    slots, steps = (
+        Slots(ranges=RANGES, inner=plain, slots=3),
+        LocalMovements(
+            ranges=RANGES,
+            radius=1.0,
+            steps=WeightedCentroids(ranges=RANGES, centers=centers, local_iter=2),
+        ),
+    )
+    for question, own in ((plain, ...), (slots, 0), (steps, ...)):
+        answer, _ = guarded(min_count=least)(question, 0)
+        np.testing.assert_array_equal(answer["count"][own], np.where(counts < least, 0.0, counts))
+        assert not answer["sum"][own][counts < least].any()
 
 
 def test_small_clusters_are_answered_as_empty() -> None:

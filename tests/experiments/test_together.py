@@ -12,7 +12,9 @@ from privfed.experiments.together import together
 from privfed.privacy.accounting import gdp_epsilon, gdp_mu
 
 
-def claim(epsilon: float = 1.0, *, unit: str = "record", rehearsal: bool = False) -> Privately:
+def claim(
+    epsilon: float = 1.0, *, unit: str = "record", rehearsal: bool = False, mechanism: str = "gaussian"
+) -> Privately:
     return Privately(
         epsilon=epsilon,
         delta=1e-6,
@@ -20,6 +22,7 @@ def claim(epsilon: float = 1.0, *, unit: str = "record", rehearsal: bool = False
         neighbours="add-remove",
         noise="distributed",
         rehearsal=rehearsal,
+        mechanism=mechanism,
     )
 
 
@@ -41,6 +44,15 @@ def test_the_costs_of_fits_add_up(small: Plan) -> None:
     assert one.fits == 5
     assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
     assert one.epsilon >= gdp_epsilon(mu, 1e-6)
+
+
+def test_with_skellam_noise_the_bound_is_of_renyi_differential_privacy(small: Plan) -> None:
+    (alone,) = together([row(small, claim(mechanism="skellam"), 1)])
+    assert alone.epsilon == pytest.approx(1.0, rel=1e-6)
+    (mixed,) = together([row(small, claim(mechanism="skellam"), 1), row(small, claim(), 9)])
+    (gaussian,) = together([row(small, claim(), 10)])
+    # 3.7549 by the Renyi bounds of the ten budgets, which the exact curve of ten Gaussian fits is below.
+    assert gaussian.epsilon < mixed.epsilon == pytest.approx(3.7549, abs=1e-3)
 
 
 def test_clients_are_units_of_their_partition_and_rows_of_their_data(small: Plan) -> None:

@@ -21,6 +21,7 @@ from privfed import (
     FederatedScaler,
     Privacy,
     Simulation,
+    WFKMeans,
     select_n_clusters,
 )
 from privfed.core.configuration import Terms
@@ -193,6 +194,22 @@ def test_local_noise_protects_records_and_not_clients() -> None:
 def test_words_that_do_not_fit_are_an_error(words: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         DPKMeans(**words).fit(CLIENTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        pytest.param(lambda update: np.ones(4), "must return 3 numbers", id="shape"),
+        pytest.param(lambda update: update.count, "failed with AttributeError", id="error"),
+    ],
+)
+def test_a_weighting_that_fails_for_everybody_is_an_error_before_anything_is_sent(
+    weights: Any, message: str, tmp_path: Path
+) -> None:
+    model = WFKMeans(3, weights=weights, privacy=privacy(unit="client"), run_dir=tmp_path / "run")
+    with pytest.raises(ArgumentError, match=message):
+        model.fit(CLIENTS)
+    assert not (tmp_path / "run").exists()
 
 
 def test_nothing_more_is_answered_once_the_budget_is_spent() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from privfed import WFKMeans
+from privfed.algorithms.local_kmeans import LocalUpdate
 from privfed.core.domain import Domain
 from privfed.core.question import ClientData
 from privfed.privacy.ledger import PayingAnswerer
-from tests.privacy.audited import CLIENT, RECORD, Run
+from tests.privacy.audited import CLIENT, RECORD, K, Run, estimator
 from tests.privacy.tapes import (
     BALL,
     BASE,
@@ -126,6 +130,26 @@ def test_no_client_shows_in_anything(
     identical,  # type: ignore[no-untyped-def]
 ) -> None:
     identical(CLIENT[name], BASE, OTHERS[case], protocol, unit="client")
+
+
+@pytest.mark.parametrize(
+    "of_few",
+    [
+        pytest.param(lambda update: 1.0 // 0, id="error"),
+        pytest.param(lambda update: np.ones(K + 1), id="shape"),
+        pytest.param(lambda update: ["much"] * K, id="text"),
+        pytest.param(lambda update: 1.0 / np.zeros(K), id="infinite, with a warning"),
+    ],
+)
+def test_a_weighting_that_fails_for_some_rows_does_not_show(
+    of_few: Callable[[LocalUpdate], Any],
+    identical,  # type: ignore[no-untyped-def]
+) -> None:
+    def weights(update: LocalUpdate) -> Any:
+        return of_few(update) if update.counts.sum() < 5 else update.counts
+
+    run = estimator(WFKMeans(K, weights=weights, local_iter=2, max_iter=2))
+    identical(run, BASE, OTHERS["few, far outside"], unit="client")
 
 
 @pytest.mark.parametrize("name", RECORD)

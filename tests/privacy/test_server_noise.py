@@ -33,6 +33,7 @@ from privfed.core.question import ClientData
 from privfed.core.statistics import Statistics
 from privfed.engines.state import MemoryStore
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
+from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost, noised
@@ -284,12 +285,26 @@ def test_the_claim_says_against_whom_it_holds_and_against_whom_not(protocol: str
     model = DWFKMeans(3, local_iter=1, tol=0, max_iter=2, protocol=protocol, privacy=privacy).fit(CLIENTS)
     spent = model.privacy_spent_
     assert spent.against == {
-        "readers of the model": "(4, 1e-06)",
+        "readers of the model": "(4, 1e-06) if the server adds the noise honestly",
         "a client": "(4, 1e-06) if the server adds the noise honestly",
         "the server": "ciphertext only: none once it learns a total or the model",
         "the server with clients": "none: it knows the noise, and they know the totals",
     }
+    assert ("estimated" in spent.composed) == (protocol == "ckks")
     assert sum(payment.share for payment in spent.payments) == pytest.approx(1.0)
+
+
+def test_clients_keep_aside_themselves_what_encryption_loses() -> None:
+    honest = agreed(runs=Asks(ASK))
+    assert honest.privacy is not None
+    whole = msgspec.structs.replace(honest.privacy, budget=gdp_mu(4.0, 1e-6) ** 2)
+    PayingAnswerer(lambda question, index: (Statistics(), 0), honest, MemoryStore())
+    with pytest.raises(PrivacyError, match="more than epsilon=4"):
+        PayingAnswerer(
+            lambda question, index: (Statistics(), 0),
+            msgspec.structs.replace(honest, privacy=whole),
+            MemoryStore(),
+        )
 
 
 @pytest.mark.parametrize("d", [2, 6])

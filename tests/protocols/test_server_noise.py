@@ -21,7 +21,14 @@ from privfed.core.messages import decode, encode
 from privfed.core.question import question_from_bytes
 from privfed.core.secure_sum import Session
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, BudgetError, IntegrityError, PrivacyError, ProtocolError
+from privfed.errors import (
+    ArgumentError,
+    BudgetError,
+    IntegrityError,
+    PrivacyError,
+    ProtocolError,
+    RefusedError,
+)
 from privfed.face.clients import gather
 from privfed.privacy import server_noise
 from privfed.privacy.noised import Noised
@@ -324,11 +331,26 @@ def test_a_total_that_does_not_fit_one_slot_is_an_error_before_anybody_answers()
     box = Box(-1.0, 1.0, max_rows=1 << 20)
     question = GridSums(ranges=Ranges([-1.0], [1.0], 1 << 20), per_axis=5, radius=0.2)
     runs = Asks(Ask(question, weights=WEIGHTS))
-    run = served(CKKS(), ROWS, runs, by_server(domain=box))
     with pytest.raises(ArgumentError, match=r'max_rows.*one slot.*"group-masked" has room for more'):
-        run.run(runs)
+        served(CKKS(), ROWS, runs, by_server(domain=box))
     wide = served(GroupMasked(), ROWS, runs, by_server(domain=box))
     assert wide.run(runs)
+
+
+def test_a_later_sum_without_room_is_an_error_before_the_first_is_paid(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"local_iter": 1, "tol": 0, "max_iter": 2000, "protocol": "ckks"}
+    privacy = by_server(epsilon=0.1, noise_seed=None, domain=Box(-1.0, 1.0, max_rows=20_000))
+    with pytest.raises(ArgumentError, match="must fit one slot"):
+        DWFKMeans(3, privacy=privacy, run_dir=tmp_path, **words).fit([np.tile(ROWS[0], 2)] * 3)
+    assert not list(tmp_path.rglob("*.ledger"))
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("policy", [ClientPolicy(probing_guard=True), ClientPolicy(max_jumps=3)])
+def test_clients_whose_refusals_would_follow_from_totals_do_not_join(name: str, policy: ClientPolicy) -> None:
+    words: dict[str, Any] = {"local_iter": 1, "tol": 0, "max_iter": 2, "protocol": name}
+    with pytest.raises(RefusedError, match="policy:guards"):
+        DWFKMeans(2, privacy=by_server(), policy=policy, **words).fit(ROWS)
 
 
 @pytest.mark.parametrize("far", [-1.0, 1.0])

@@ -28,7 +28,9 @@ N = 4
 Sides = tuple[np.ndarray, np.ndarray]
 
 
-def question(sigma: float, rows: int = 1 << 24, by_server: bool = False) -> Noised:
+def question(
+    sigma: float, rows: int = 1 << 24, by_server: bool = False, mechanism: str = "gaussian"
+) -> Noised:
     inner = GridSums(ranges=Ranges([-1.0], [1.0], rows), per_axis=4, radius=0.25)
     return Noised(
         ranges=inner.ranges,
@@ -37,6 +39,7 @@ def question(sigma: float, rows: int = 1 << 24, by_server: bool = False) -> Nois
         limits=np.array([]),
         rehearsal=True,
         by_server=by_server,
+        mechanism=mechanism,
     )
 
 
@@ -78,6 +81,12 @@ def test_a_question_whose_shares_do_not_cover_its_low_limbs_is_refused() -> None
     # One limb needs no noise.
     assert (grid_of(question(5.0, rows=64).to_bytes(), 100).limbs == 1).all()
     assert (grid_of(question(2.0**20, 64, by_server=True).to_bytes(), 100).limbs == 1).all()
+
+
+def test_skellam_noise_takes_one_limb_only() -> None:
+    with pytest.raises(ArgumentError, match=r"skellam noise has no proof .*group-masked"):
+        grid_of(question(2.0**20, mechanism="skellam").to_bytes(), 100)
+    assert (grid_of(question(2.0**11, 64, mechanism="skellam").to_bytes(), 100).limbs == 1).all()
 
 
 # Rounding.
