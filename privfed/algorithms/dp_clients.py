@@ -95,7 +95,7 @@ class ClientLengths(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        answers = self.inner.answer_all(clients, generators)
+        answers = self.inner.answer_in_any_case(clients, generators)
         return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
 
     def spread(self, answer: Statistics, n_rows: int) -> Statistics:

@@ -14,7 +14,6 @@ Reveals to whoever opens the totals: these sums, with the noise that they were p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,6 @@ import numpy as np
 
 from privfed.algorithms.dp_sums import HAIR, SumsInCells
 from privfed.algorithms.lloyd import check_centers
-from privfed.algorithms.weighted import WeightedCentroids
 from privfed.core.domain import FloatArray
 from privfed.core.memberships import check_fuzzifier, distances_alone, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -143,13 +141,8 @@ class LocalMovements(SumsInCells):
     ) -> list[Statistics]:
         """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
         weight, total = (entry.name for entry in self.steps.spec.entries)
-        # An error of a user's weighting would tell of the rows, and so would a warning.
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if isinstance(self.steps, WeightedCentroids):
-                answers = self.steps.answer_in_any_case(clients)
-            else:
-                answers = self.steps.answer_all(clients, generators)
+        with np.errstate(all="ignore"):  # A warning would tell of the rows.
+            answers = self.steps.answer_in_any_case(clients, generators)
         return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:

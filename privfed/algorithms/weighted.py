@@ -5,6 +5,7 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, equations 3
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,18 +155,21 @@ class WeightedCentroids(_LocalSteps):
         """Answer for several clients in one pass."""
         return [self._weighted(update, _weights(self.weights, update)) for update in self.updates(clients)]
 
-    def answer_in_any_case(self, clients: Sequence[ClientData]) -> list[Statistics]:
-        """Answer for several clients, with weights of zero for those whose weights cannot be had.
-
-        For differential privacy: an error that depends on a client's rows would tell of them.
-        """
-        return [self._weighted(update, self._weights_or_zeros(update)) for update in self.updates(clients)]
+    def answer_in_any_case(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients, with weights of zero for those whose weights cannot be had."""
+        with np.errstate(all="ignore"):
+            return [self._weighted(one, self._weights_or_zeros(one)) for one in self.updates(clients)]
 
     def _weights_or_zeros(self, update: LocalUpdate) -> FloatArray:
-        try:
-            return _weights(self.weights, update)
-        except Exception:  # Whatever a user's function raises.
-            return np.zeros(len(self.centers))
+        # An error of a user's function would tell of the rows, and so would a warning.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return _weights(self.weights, update)
+            except Exception:  # Whatever it raises.
+                return np.zeros(len(self.centers))
 
     def _weighted(self, update: LocalUpdate, weight: FloatArray) -> Statistics:
         return Statistics(weight=weight, weighted=weight[:, None] * update.centers)

@@ -75,7 +75,7 @@ class AsOneRecord(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        answers = self.inner.answer_all(clients, generators)
+        answers = self.inner.answer_in_any_case(clients, generators)
         return [
             Statistics(**{name: answer[name] * _HAIR / max(self.rows, client.n_rows) for name in answer})
             for answer, client in zip(answers, clients, strict=True)

@@ -144,7 +144,7 @@ class Noised(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
-        answers = self.inner.answer_all(clients, generators)
+        answers = self.inner.answer_in_any_case(clients, generators)
         flat = np.stack([self.inner.spec.flatten(answer) for answer in answers])
         # What is no number would be refused by the sum, and so tell of the rows.
         flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)

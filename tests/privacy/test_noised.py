@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from privfed.algorithms.dp_sums import GridSums, RelativeSums
 from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.weighted import LocalUpdate, WeightedCentroids, register_weighting
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.core.question import ClientData, Question, QuestionMessage, question_from_bytes
+from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, MessageError
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
@@ -134,6 +136,26 @@ def test_ranges_reach_forty_standard_deviations_beyond_those_of_the_answer(sigma
         for end, bound, sign in ((entry.low, inner.low, -1), (entry.high, inner.high, 1)):
             reach = sign * (np.asarray(end) - np.asarray(bound)) / step
             assert ((TAIL * own - 1 <= reach) & (reach < TAIL * own + 1)).all()
+
+
+@pytest.mark.parametrize("slots", [None, 3])
+def test_an_error_of_a_users_weighting_does_not_show(slots: int | None) -> None:
+    """Also where a deviating coordinator asks bare for weights that estimators wrap."""
+
+    def weights(update: LocalUpdate) -> np.ndarray:
+        return update.counts if update.counts.min() > 0 else np.ones(1 // 0)
+
+    register_weighting("rows in all clusters", weights)
+    inner: Question = WeightedCentroids(
+        ranges=RANGES,
+        centers=CENTERS[:2],
+        local_iter=1,
+        weights="rows in all clusters",
+    )
+    inner = inner if slots is None else Slots(ranges=RANGES, inner=inner, slots=slots)
+    for far in (0.5, -0.4):
+        rows = ClientData(np.array([[-0.5, 0.0], [far, 0.0]]))
+        assert np.isfinite(answered(noised(inner, limits=(2.0, 2.0)), rows)).all()
 
 
 def test_limits_narrow_the_ranges_and_set_the_grid() -> None:
