@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import random
 import time
@@ -44,6 +45,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import v_measure_score
 
 from privfed.data import partition
+from privfed.errors import DataError
 from privfed.face.estimators import DWFKMeans, EWFKMeans
 from privfed.face.fkm import KFED
 
@@ -126,7 +128,7 @@ class Scale:
 
 
 QUICK = Scale(2, 0, (0.1, 1.0), 0, 0, 60)
-FULL = Scale(4, 2, (0.1, 0.5, 1.0), 3000, 10, 400)
+FULL = Scale(4, 1, (0.1, 0.5, 1.0), 3000, 10, 400)
 
 
 class Job(NamedTuple):
@@ -221,10 +223,18 @@ def centers_of(job: Job, clients: Sequence[np.ndarray], most_rounds: int) -> np.
 
 
 def measured(job: Job, folder: Path | None, scale: Scale) -> tuple[Job, Score, float]:
-    """Run a job; return its scores on all rows, and how many seconds the fit took."""
+    """Run a job; return its scores on all rows, and how many seconds the fit took.
+
+    Scores are NaN where the clients of k-FED's one round have fewer centroids than there are clusters.
+    """
     clients, labels = split(job, folder, scale)
     began = time.perf_counter()
-    centers = centers_of(job, clients, scale.most_rounds)
+    try:
+        centers = centers_of(job, clients, scale.most_rounds)
+    except DataError:
+        if job.method != K_FED:
+            raise
+        return job, Score(math.nan, math.nan, math.nan), math.nan
     seconds = time.perf_counter() - began
     rows, truth = np.concatenate(clients), np.concatenate(labels)
     distances = (rows**2).sum(axis=1)[:, None] - 2 * rows @ centers.T + (centers**2).sum(axis=1)
@@ -259,10 +269,10 @@ COLOURS = {CENTRAL: "#000000", EWF: "#D55E00", DWF: "#0072B2", K_FED: "#009E73"}
 
 
 def kept(found: Found, data: str, n_clients: int, kind: str, method: str, asked: int) -> np.ndarray:
-    """Return the scores of the better half of a configuration's runs, (n_runs, 3)."""
+    """Return the scores of the better half of a configuration's runs, (n_runs, 3); NaN where none is left."""
     wanted = (data, n_clients, kind, method, asked)
-    runs = sorted(score for job, score in found.items() if job[:5] == wanted)
-    return np.array(runs[: max(1, len(runs) // 2)])
+    runs = sorted(one for job, one in found.items() if job[:5] == wanted and not math.isnan(one.score))
+    return np.array(runs[: max(1, len(runs) // 2)] or [Score(math.nan, math.nan, math.nan)])
 
 
 def lines(found: Found) -> Iterator[list[str]]:

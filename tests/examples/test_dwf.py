@@ -48,6 +48,15 @@ def test_the_better_half_is_kept(study: Any) -> None:
     np.testing.assert_array_equal(study.kept(found, *jobs[0][:5])[:, 0], [1.0, 2.0])
 
 
+def test_a_run_of_k_fed_that_has_too_few_centroids_is_left_out(study: Any, tmp_path: Path) -> None:
+    job = study.Job("synthetic", 4000, "iid", study.K_FED, 1, 0)
+    _, score, _ = study.measured(job, None, study.QUICK)
+    assert np.isnan(score).all()
+    found = {job: score, job._replace(seed=1): study.Score(1.0, 0.5, 0.5)}
+    np.testing.assert_array_equal(study.kept(found, *job[:5]), [[1.0, 0.5, 0.5]])
+    assert np.isnan(study.kept({job: score}, *job[:5])).all()
+
+
 def test_data_are_the_papers(study: Any) -> None:
     rows, labels = study.synthetic()
     assert rows.shape == (10_100, 2)
