@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.attacks import NoisyDifferencing, Prior, Report, Truth, evaluate
 from privfed.attacks.noisy_results import NoisyPoints
 from privfed.core.domain import FloatArray
+from privfed.core.view import View
 from tests.attacks.figures import mixture, real
 
 SURE = 0.75
@@ -49,11 +50,16 @@ def iris(seed: int) -> Scene:
     return Scene(clients, public, Box(-4.0, 4.0, max_rows=50), 3)
 
 
-def found(
-    scene: Scene, epsilon: float, seed: int, *, client: int | None = 0, kind: Any = DPKMeans, **words: Any
-) -> NoisyPoints:
-    """Attack local noise through plain sums, or for totals shared noise through masked ones."""
-    local = client is not None
+def viewed(
+    scene: Scene,
+    epsilon: float,
+    seed: int,
+    *,
+    local: bool = True,
+    kind: Any = DPKMeans,
+    neighbours: Literal["add-remove", "replace-one"] = "add-remove",
+) -> View:
+    """Return what the server sees of a fit: local noise through plain sums, or shared through masked ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         privacy = Privacy(
@@ -61,14 +67,22 @@ def found(
             delta=1e-6,
             unit="record",
             domain=scene.domain,
-            neighbours="add-remove",
+            neighbours=neighbours,
             noise="local" if local else "distributed",
             noise_seed=seed,
         )
         own = {"local_iter": 1} if kind is DWFKMeans else {}
         protocol = "plain" if local else "masked"
         model = kind(scene.n_clusters, privacy=privacy, protocol=protocol, random_state=seed, **own)
-        view = model.fit(scene.clients).transcript_.view("server")
+        view: View = model.fit(scene.clients).transcript_.view("server")
+        return view
+
+
+def found(
+    scene: Scene, epsilon: float, seed: int, *, client: int | None = 0, kind: Any = DPKMeans, **words: Any
+) -> NoisyPoints:
+    """Attack local noise through plain sums, or for totals shared noise through masked ones."""
+    view = viewed(scene, epsilon, seed, local=client is not None, kind=kind)
     attack = NoisyDifferencing(client, **words)
     return attack.run(view, Prior(sample=scene.public), np.random.default_rng(seed))
 

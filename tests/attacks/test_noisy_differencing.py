@@ -1,45 +1,26 @@
 """The attack on noised sums: real where noise is weak, nothing beyond chance where it is strong."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privfed import DPKMeans, DWFKMeans, Privacy
+from privfed import DPKMeans, DWFKMeans
 from privfed.attacks import Differencing, NoisyDifferencing, Prior, Truth, evaluate
 from privfed.attacks.measures import matches, spread
 from privfed.attacks.noisy_prior import RowPrior
 from privfed.core.domain import Ranges
-from privfed.core.view import View
 from privfed.errors import ArgumentError
 from tests.attacks.figures import fitted
-from tests.attacks.noisy_figures import Scene, attacked, iris, mixed
+from tests.attacks.noisy_figures import Scene, attacked, iris, mixed, viewed
 
 STRONG, WEAK = 1.0, 1e4
-
-
-def view_of(scene: Scene, epsilon: float, neighbours: str = "add-remove") -> View:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        privacy = Privacy(
-            epsilon=epsilon,
-            delta=1e-6,
-            unit="record",
-            domain=scene.domain,
-            neighbours=neighbours,  # type: ignore[arg-type]
-            noise="local",
-            noise_seed=1,
-        )
-        model = DPKMeans(scene.n_clusters, privacy=privacy, protocol="plain", random_state=1)
-        return model.fit(scene.clients).transcript_.view("server")
 
 
 def test_weak_noise_gives_rows_that_the_exact_attack_cannot_claim() -> None:
     right = claims = 0.0
     for seed in (2, 3):
         scene = mixed(seed, 12, clusters=12)
-        view, truth = view_of(scene, WEAK), Truth(scene.clients, tolerance=0.05)
+        view, truth = viewed(scene, WEAK, 1), Truth(scene.clients, tolerance=0.05)
         exact = Differencing(0).run(view, Prior(), np.random.default_rng(0))
         assert len(exact.points) == 0
         found = NoisyDifferencing(0).run(view, Prior(sample=scene.public), np.random.default_rng(seed))
@@ -102,14 +83,14 @@ def test_the_band_of_chance_is_narrow_enough_to_be_left() -> None:
 def test_a_public_number_of_rows_is_taken_as_it_is() -> None:
     scene = mixed(0, 6)
     attack = NoisyDifferencing(0, confidence=0.0, n_sweeps=10)
-    view = view_of(scene, 10.0, "replace-one")
+    view = viewed(scene, 10.0, 1, neighbours="replace-one")
     found = attack.run(view, Prior(sample=scene.public), np.random.default_rng(0))
     assert len(found.points) == 6
 
 
 def test_without_public_rows_the_domain_is_the_prior() -> None:
     scene = mixed(0, 6)
-    view = view_of(scene, 1000.0)
+    view = viewed(scene, 1000.0, 1)
     attack = NoisyDifferencing(0, confidence=0.0, n_sweeps=20)
     found = attack.run(view, Prior(), np.random.default_rng(0))
     report = evaluate(found, Truth(scene.clients))
@@ -127,7 +108,7 @@ def test_sums_without_noise_are_left_to_the_exact_attack() -> None:
 
 def test_the_same_generator_gives_the_same_claims() -> None:
     scene = mixed(0, 6)
-    view = view_of(scene, 100.0)
+    view = viewed(scene, 100.0, 1)
     twice = [
         NoisyDifferencing(0, confidence=0.0, n_sweeps=10)
         .run(view, Prior(sample=scene.public), np.random.default_rng(4))
@@ -144,7 +125,7 @@ def test_words_out_of_bounds_and_unknown_clients_are_errors() -> None:
         NoisyDifferencing(n_sweeps=9)
     with pytest.raises(ArgumentError, match="most_rows=0"):
         NoisyDifferencing(most_rows=0)
-    view = view_of(mixed(0, 6), 100.0)
+    view = viewed(mixed(0, 6), 100.0, 1)
     with pytest.raises(ArgumentError, match="client must lie in"):
         NoisyDifferencing(9).run(view, Prior(), np.random.default_rng(0))
     with pytest.raises(ArgumentError, match=r"about \d rows, more than most_rows=3"):
