@@ -23,7 +23,7 @@ def test_every_stored_case_is_still_computed(stored: dict[str, np.ndarray]) -> N
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_runs_go_where_they_went(name: str, stored: dict[str, np.ndarray]) -> None:
-    """To the last bits, which may differ between machines: `python -m tests.reference.trajectories` is exact."""
+    """But for the last bits, which differ between machines: the module run as a program compares them."""
     found = CASES[name]()
     assert found
     for key, value in found.items():

@@ -1,6 +1,6 @@
 """Golden trajectories: every algorithm over every sum on small fixed data, as it was before the rooms moved.
 
-`python -m tests.reference.trajectories` compares to the last bit with what is stored, on the machine that stored it;
+`python -m tests.reference.trajectories` compares to the last bit with what this machine stored;
 `python -m tests.reference.trajectories --record` writes the stored file anew.
 """
 
