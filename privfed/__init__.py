@@ -16,7 +16,8 @@ from privfed.face.opening import Simulation
 from privfed.face.saving import load
 from privfed.face.scaling import FederatedScaler
 from privfed.face.selection import SelectionResult, select_n_clusters
-from privfed.privacy.privacy import Privacy, PrivacySpent
+from privfed.privacy.claim import PrivacySpent
+from privfed.privacy.privacy import Privacy
 
 __version__ = version("privfed")
 

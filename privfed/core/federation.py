@@ -96,6 +96,17 @@ class Federation:
             )
         return self.transcript.totals()
 
+    def __getstate__(self) -> object:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            ArgumentError: always; what leads to live clients leads to their rows and keys.
+        """
+        raise ArgumentError(
+            "a federation leads to live clients and their rows: it cannot be pickled or copied; keep the "
+            "model (save, or pickle), or the federation's transcript."
+        )
+
     @property
     def setting(self) -> Setting:
         """The public facts that an algorithm starts from."""

@@ -22,11 +22,13 @@ from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
 from privfed.errors import NotFittedError
 from privfed.face.checks import check_surroundings
+from privfed.face.claimed import Claimed
 from privfed.face.clients import Clients, gather, is_client_list
 from privfed.face.opening import claim_of, cohort_rule, configuration_of, protocol_of, seed_from, simulate
+from privfed.face.stored import FORMAT, claim_to_dict, privacy_to_dict
 
 
-class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed):
     """Base of the clustering estimators. Subclasses name their algorithm."""
 
     @abstractmethod
@@ -122,7 +124,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.inertia_ = outcome.inertia
         self.n_rows_: int | None = outcome.n_rows
         self.converged_ = outcome.converged
-        self.privacy_spent_ = claim_of(federation, protocol_of(self.protocol))
+        self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
         self._n_features_out = len(outcome.centers)
@@ -142,11 +144,6 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The door leads to live clients: a copy has the model and the record, not the door.
-        state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "federation_"}
-
     def predict(self, X: Any) -> npt.NDArray[np.int32]:
         """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
         return assign(self._rows(X), self.cluster_centers_).astype(np.int32)
@@ -165,12 +162,16 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one `.npz` file (no pickle); `privfed.load` reads it."""
+        """Write the fitted model to one `.npz` file (no pickle), with its claim; `privfed.load` reads it."""
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         facts = {
+            "format": FORMAT,
             "class": type(self).__name__,
             "params": plain_params(self),
+            "privacy": privacy_to_dict(self.privacy),
+            "privacy_claim": claim_to_dict(self.privacy_claim_),
+            "rows": self.n_rows_,
             "inertia": self.inertia_,
             "converged": self.converged_,
             "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,

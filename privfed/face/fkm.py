@@ -90,7 +90,7 @@ class _OverCenters(FederatedClusterer):
             setattr(self, name, getattr(public, name))
         self._n_features_out = len(self.cluster_centers_)
         # Both would be of the centers that were shown, not of the rows.
-        self.inertia_, self.n_rows_, self.privacy_spent_ = None, None, claim
+        self.inertia_, self.n_rows_, self.privacy_claim_ = None, None, claim
         self.labels_ = self._labels(clients)
         return self
 
@@ -136,6 +136,7 @@ class FKM(_OverCenters):
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
         transcript_: record of the run; federation_: the door, for further questions.
         n_features_in_: number of columns.
 

@@ -20,7 +20,8 @@ from privfed.core.transcript import FILE
 from privfed.errors import PrivacyError
 from privfed.face.clients import Clients
 from privfed.face.dp import DPKMeans
-from privfed.privacy.privacy import Privacy, PrivacySpent
+from privfed.privacy.claim import PrivacySpent
+from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import FIXED_ONLY
 
 
@@ -66,5 +67,5 @@ def own_centers(
         begun = folder is not None and (folder / FILE).exists()
         model.fit_clients(Clients((clients.names[i],), (data,), None), resume=begun)
         found.append(ClientData(model.cluster_centers_))
-        claim = model.privacy_spent_
+        claim = model.privacy_claim_
     return Clients(clients.names, tuple(found), None), claim

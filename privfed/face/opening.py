@@ -26,8 +26,9 @@ from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.engines.state import FileStore, MemoryStore
 from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
+from privfed.privacy.claim import PrivacySpent, claimed
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
-from privfed.privacy.privacy import Privacy, PrivacySpent, privacy_spent
+from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
 from privfed.protocols import by_name
 
@@ -227,12 +228,12 @@ def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | N
 
 
 def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
-    """Return what a run claims of differential privacy, and against whom; None where it claims nothing."""
+    """Return what a run says of its differential privacy, a rehearsal included; None without any."""
     ledger = federation.ledger
     if not isinstance(ledger, BudgetLedger):
         return None
     one_key = getattr(protocol, "one_key", False)
-    return privacy_spent(federation.configuration, tuple(ledger.payments), one_key=one_key)
+    return claimed(federation.configuration, tuple(ledger.payments), one_key=one_key)
 
 
 def open_over(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+import msgspec
 import numpy as np
 
 from privfed.errors import RunFolderError
@@ -19,6 +20,7 @@ from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.face.fkm import FKM, KFED
 from privfed.face.fuzzy import FederatedFuzzyCMeans
 from privfed.face.minibatch import FederatedMiniBatchKMeans
+from privfed.face.stored import claim_from, privacy_from_dict
 
 _ESTIMATORS: tuple[type[FederatedClusterer], ...] = (
     *(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED),
@@ -29,34 +31,36 @@ _KNOWN = {one.__name__: one for one in _ESTIMATORS}
 
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
-    *(BadZipFile, struct.error, zlib.error),
+    *(BadZipFile, struct.error, zlib.error, msgspec.MsgspecError),
 )
-"""What numpy, zipfile and json raise on a file that is no model."""
+"""What numpy, zipfile, json and msgspec raise on a file that is no model."""
 
 
 def load(path: str | Path) -> FederatedClusterer:
     """Read a model that `save` wrote.
 
-    The model predicts and transforms as before. What JSON cannot hold is not in the file: objects among
-    the constructor's words have their defaults again, and `transcript_`, `federation_` and `labels_` are
-    missing.
+    The model predicts and transforms as before, and says what it claims: `privacy_claim_`,
+    `privacy_spent_`, and `privacy`, with which it would be fitted again. Other objects among the
+    constructor's words have their defaults again, and `transcript_`, `federation_` and `labels_` are
+    missing. A file of format 1 holds no claim; where it may have had one, a warning says so.
 
     Raises:
-        RunFolderError: there is no such file, or it is damaged or no saved model.
+        RunFolderError: there is no such file, it is damaged or no saved model, or of a newer privfed.
     """
     try:
         with Path(path).open("rb") as file:
             stored = np.load(file, allow_pickle=False)
             arrays = {name: stored[name] for name in ("centers", "history", "facts")}
         facts = json.loads(arrays.pop("facts").tobytes())
-        return _rebuilt(facts, **arrays)
+        return _rebuilt(path, facts, **arrays)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 
 
-def _rebuilt(facts: dict[str, Any], centers: Any, history: Any) -> FederatedClusterer:
+def _rebuilt(path: str | Path, facts: dict[str, Any], centers: Any, history: Any) -> FederatedClusterer:
+    claim = claim_from(facts, path)
     kind, known = _KNOWN[facts["class"]], inspect.signature(_KNOWN[facts["class"]]).parameters
     model = kind(**{name: value for name, value in facts["params"].items() if name in known})
     for array in (centers, history):
@@ -69,7 +73,9 @@ def _rebuilt(facts: dict[str, Any], centers: Any, history: Any) -> FederatedClus
     model.n_iter_ = len(history) - 1
     model.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
     model.converged_ = bool(facts["converged"])
-    model.privacy_spent_ = None
+    model.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
+    model.set_params(privacy=privacy_from_dict(facts.get("privacy")))
+    model.privacy_claim_ = claim
     model.n_features_in_ = centers.shape[1]
     model._n_features_out = len(centers)
     if facts["columns"] is not None:

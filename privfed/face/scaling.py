@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.dp_moments import PrivateMoments
@@ -21,13 +21,14 @@ from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError, NotFittedError
 from privfed.face.checks import check_surroundings
+from privfed.face.claimed import Claimed
 from privfed.face.clients import Clients, gather, is_client_list
 from privfed.face.opening import Simulation, claim_of, configuration_of, protocol_of, seed_from, simulate
 from privfed.metrics.moments import FeatureMoments, Moments
 from privfed.privacy.privacy import Privacy
 
 
-class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
     """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the
@@ -56,6 +57,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         n_samples_seen_: rows of all clients.
         transcript_: record of the run; federation_: the door, for further questions.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
         n_features_in_: number of columns.
 
     Raises:
@@ -157,7 +159,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.min_ = -self.data_min_ * self.scale_
         self.transcript_ = self.federation_.transcript
         self.transcript_.ended({"scale": Array.of(self.scale_)})
-        self.privacy_spent_ = claim_of(self.federation_, protocol_of(self.protocol))
+        self.privacy_claim_ = claim_of(self.federation_, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(moments.n_rows, len(self.federation_.setting.clients))
 
@@ -187,8 +189,3 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not hasattr(self, "scale_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The door leads to live clients: a copy has the numbers and the record, not the door.
-        state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "federation_"}

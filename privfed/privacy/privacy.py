@@ -1,23 +1,16 @@
-"""What users write: the guarantee that they want, and what a run has spent of it."""
+"""What users write: the guarantee that they want. What a run claims of it is `privfed.privacy.claim`."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from privfed.core.configuration import Configuration, PrivacyTerms
+from privfed.core.configuration import PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain
 from privfed.errors import ArgumentError
-from privfed.privacy.ledger import Payment
 from privfed.privacy.pricing import agreed_budget
-
-COMPOSED = {
-    "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
-    "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
-}
-"""Mechanism -> how its releases are composed, in words."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,76 +113,3 @@ class Privacy:
 def _check_number(name: str, value: Any, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < high:
         raise ArgumentError(f"{name} must lie in (0, {high}), got {name}={value!r}.")
-
-
-@dataclass(frozen=True)
-class PrivacySpent:
-    """What a run claims: the whole budget, also where it stopped early (its length depends on totals).
-
-    Args:
-        epsilon: of the claim.
-        delta: of the claim.
-        unit: what is protected.
-        neighbours: of that unit.
-        composed: how the releases were composed.
-        against: who -> what holds against them.
-        payments: one line a question.
-    """
-
-    epsilon: float
-    delta: float
-    unit: str
-    neighbours: str
-    composed: str
-    against: dict[str, str]
-    payments: tuple[Payment, ...] = field(repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON's terms."""
-        return asdict(self)
-
-
-def privacy_spent(
-    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
-) -> PrivacySpent | None:
-    """Return what a run claims, and against whom; None without privacy, and for a rehearsal.
-
-    Args:
-        configuration: what the parties agreed on.
-        payments: the coordinator's ledger.
-        one_key: whether one client's key opens every upload (as with one CKKS key for all).
-    """
-    terms = configuration.privacy
-    if terms is None or terms.rehearsal:
-        return None
-    claim = f"({terms.epsilon:g}, {terms.delta:g})"
-    c, m = configuration.terms.colluders, configuration.noising
-    colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
-    local = terms.noise == "local" or m == 1
-    against = {
-        "readers of the model": claim,
-        "a client": claim if local or c else "none claimed: it knows its own share of the noise",
-        "the server": claim,
-        "the server with clients": f"{claim} each client alone" if local else colluding,
-    }
-    if terms.noise == "server":
-        against |= {
-            "readers of the model": f"{claim} if the server adds the noise honestly",
-            "a client": f"{claim} if the server adds the noise honestly",
-            "the server": "ciphertext only: none once it learns a total or the model",
-            "the server with clients": "none: it knows the noise, and they know the totals",
-        }
-    elif one_key and not local:
-        against["the server with clients"] = "none: one client's key opens every upload"
-    composed = COMPOSED[terms.mechanism]
-    if terms.noise == "server" and one_key:
-        composed += "; what floats lose in encryption is estimated, not proven"
-    return PrivacySpent(
-        terms.epsilon,
-        terms.delta,
-        terms.unit,
-        terms.neighbours,
-        f"{composed}; computational, since masks and noise come from keyed generators",
-        against,
-        payments,
-    )

@@ -11,8 +11,9 @@ from privfed.core.configuration import Configuration, Terms
 from privfed.core.domain import Ball, Box, Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
+from privfed.privacy.claim import privacy_spent
 from privfed.privacy.noised import Noised
-from privfed.privacy.privacy import Privacy, privacy_spent
+from privfed.privacy.privacy import Privacy
 
 KNOWN: dict[str, Any] = {
     "epsilon": 1.0,

@@ -19,10 +19,11 @@ from privfed.engines.state import MemoryStore
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.privacy import noised
 from privfed.privacy.accounting import gdp_mu
+from privfed.privacy.claim import privacy_spent
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of, cost
-from privfed.privacy.privacy import Privacy, privacy_spent
+from privfed.privacy.privacy import Privacy
 from privfed.privacy.skellam import skellam
 from tests.privacy.audited import CLIENT, RECORD, centers_of
 from tests.privacy.paths import Path

@@ -1,0 +1,40 @@
+"""What all fitted estimators share: their claim of differential privacy, and what a copy of them may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from privfed.privacy.claim import PrivacySpent, unless_rehearsed
+
+FROM_ROWS = ("labels_",)
+"""Fitted attributes that are computed from the clients' rows themselves, and not from totals alone."""
+
+
+class Claimed(BaseEstimator):
+    """An estimator that says what it claims, and whose copies leave the clients behind.
+
+    Attributes:
+        privacy_claim_: what is said of the fit's differential privacy; also for a rehearsal, which says
+            that it is not private. None without `privacy`.
+    """
+
+    privacy_claim_: PrivacySpent | None
+
+    @property
+    def privacy_spent_(self) -> PrivacySpent | None:
+        """What is claimed, and against whom; None without differential privacy, and for a rehearsal."""
+        return unless_rehearsed(self.privacy_claim_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a copy holds: the model and the record, not the door to live clients.
+
+        Fitted under differential privacy, it holds nothing but what follows from noised totals: labels
+        are computed from rows, and no budget pays for them.
+        """
+        state: dict[str, Any] = super().__getstate__()
+        left = {"federation_"}
+        if state.get("privacy_claim_") is not None or state.get("privacy") is not None:
+            left |= set(FROM_ROWS)
+        return {name: value for name, value in state.items() if name not in left}

@@ -1,0 +1,80 @@
+"""What `save` keeps of a fitted model beside its centers, in plain values, and what `load` makes of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from privfed.core.domain import Ball, Box, Domain
+from privfed.errors import RunFolderError
+from privfed.privacy.claim import PrivacySpent
+from privfed.privacy.privacy import Privacy
+
+FORMAT = 2
+"""Format of saved models. Format 1 kept neither the claim nor the privacy that a model is fitted with."""
+
+_WORDS = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "noise_seed")
+_DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
+
+
+def privacy_to_dict(privacy: Privacy | None) -> dict[str, Any] | None:
+    """Return in JSON's terms what a model is fitted with, its domain included."""
+    if privacy is None:
+        return None
+    return {**{word: getattr(privacy, word) for word in _WORDS}, "domain": _domain_to_dict(privacy.domain)}
+
+
+def privacy_from_dict(plain: Mapping[str, Any] | None) -> Privacy | None:
+    """Return what `privacy_to_dict` was of."""
+    if plain is None:
+        return None
+    with warnings.catch_warnings():
+        # Who declared a loose guarantee was warned then; reading it is no new promise.
+        warnings.simplefilter("ignore", UserWarning)
+        return Privacy(**{**{word: plain[word] for word in _WORDS}, "domain": _domain_from(plain["domain"])})
+
+
+def _domain_to_dict(domain: Domain) -> dict[str, Any]:
+    if isinstance(domain, Box):
+        bounds = {"low": np.asarray(domain.low).tolist(), "high": np.asarray(domain.high).tolist()}
+        return {"kind": "box", **bounds, "max_rows": domain.max_rows}
+    center = np.asarray(domain.center).tolist()
+    return {"kind": "ball", "radius": float(domain.radius), "center": center, "max_rows": domain.max_rows}
+
+
+def _domain_from(plain: Mapping[str, Any]) -> Domain:
+    words = {name: value for name, value in plain.items() if name != "kind"}
+    return _DOMAINS[plain["kind"]](**words)
+
+
+def claim_to_dict(claim: PrivacySpent | None) -> dict[str, Any] | None:
+    """Return a claim in JSON's terms."""
+    return None if claim is None else claim.to_dict()
+
+
+def claim_from(facts: Mapping[str, Any], path: object) -> PrivacySpent | None:
+    """Return the claim of a saved model.
+
+    A file of format 1 has none to give back. Where it may have had one, a warning says so: under
+    differential privacy no inertia was ever released, so that a file with one lost nothing.
+
+    Raises:
+        RunFolderError: the file has a format of a newer privfed.
+        msgspec.ValidationError: the claim is damaged.
+    """
+    known = facts.get("format", 1)
+    if known not in (1, FORMAT):
+        raise RunFolderError(
+            f"{path} has format {known}, this privfed reads formats up to {FORMAT}; use the newer one."
+        )
+    if known == 1 and facts["inertia"] is None:
+        warnings.warn(
+            f"{path} has format 1, of an older privfed, which kept no claim of differential privacy: "
+            "privacy_claim_ is None, whatever was claimed. Fit and save again to have it in the file.",
+            stacklevel=5,
+        )
+    plain = facts.get("privacy_claim")
+    return None if plain is None else PrivacySpent.from_dict(plain)

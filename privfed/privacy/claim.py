@@ -1,0 +1,177 @@
+"""What a run claims of differential privacy, and the one way in which that is said.
+
+Python, the command line, stored results and studies all print `PrivacySpent.facts` or `PrivacySpent.line`,
+so that none of them says more, less or something else than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+
+from privfed.core.configuration import Configuration, PrivacyTerms
+from privfed.privacy.ledger import Payment
+
+COMPOSED = {
+    "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
+    "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
+}
+"""Mechanism -> how its releases are composed, in words."""
+
+_UNITS = {"record": "one record (a row of one client)", "client": "one client (all its rows)"}
+_NEIGHBOURS = {"add-remove": "added or removed", "replace-one": "replaced by another"}
+_NOISE = {
+    "distributed": "the clients of a sum share it",
+    "local": "each client adds all of it by itself",
+    "server": "the server adds it to sums that it cannot read",
+}
+_MECHANISMS = {"gaussian": "discrete Gaussian", "skellam": "Skellam"}
+_REHEARSED = "none: a rehearsal, whose noise can be computed again"
+
+
+@dataclass(frozen=True)
+class PrivacySpent:
+    """What a run claims: the whole budget, also where it stopped early (its length depends on totals).
+
+    Args:
+        epsilon: of the claim.
+        delta: of the claim.
+        unit: what is protected, "record" or "client".
+        neighbours: of that unit, "add-remove" or "replace-one".
+        noise: who adds it, "distributed", "local" or "server".
+        mechanism: of the noise, "gaussian" or "skellam".
+        rehearsal: whether noise repeats with a seed: nothing is claimed then, and nobody is protected.
+        composed: how the releases were composed.
+        against: who -> what holds against them.
+        payments: one line a question.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    noise: str
+    mechanism: str
+    rehearsal: bool
+    composed: str
+    against: dict[str, str]
+    payments: tuple[Payment, ...] = field(repr=False)
+
+    def facts(self) -> dict[str, str]:
+        """Return what is said of the claim: what a line is about -> the line."""
+        bounds = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
+        if self.rehearsal:
+            bounds = f"not private: a rehearsal of {bounds}; its noise repeats, and nobody is protected"
+        unit, neighbours = _UNITS.get(self.unit, self.unit), _NEIGHBOURS.get(self.neighbours, "")
+        who, kind = _NOISE.get(self.noise, ""), _MECHANISMS.get(self.mechanism, "")
+        return {
+            "differential privacy": bounds,
+            "protected": f"{unit}, {neighbours} ({self.unit}, {self.neighbours})",
+            "noise": f"{kind}; {who} ({self.mechanism}, {self.noise})",
+            **{f"against {who}": what for who, what in self.against.items()},
+            "composed": self.composed,
+        }
+
+    @property
+    def line(self) -> str:
+        """All facts in one line."""
+        return one_line(self)
+
+    def __str__(self) -> str:
+        """Return all facts, one a line."""
+        return "\n".join(f"{name}: {what}" for name, what in self.facts().items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON's terms, with all facts in one line as `summary`."""
+        return {**asdict(self), "summary": self.line}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> PrivacySpent:
+        """Return what `to_dict` was of.
+
+        Raises:
+            msgspec.ValidationError: something in it is missing, or of another kind.
+        """
+        return msgspec.convert(plain, cls)
+
+
+def facts_of(claim: PrivacySpent | None) -> dict[str, str]:
+    """Return what is said of a claim, or that there is none."""
+    return {"differential privacy": "none claimed"} if claim is None else claim.facts()
+
+
+def one_line(claim: PrivacySpent | None) -> str:
+    """Return what is said of a claim in one line."""
+    return "; ".join(f"{name}: {what}" for name, what in facts_of(claim).items())
+
+
+def noised_mark(claim: PrivacySpent | None) -> str:
+    """Return what stands behind a number that came from totals: a word where noise was added to them."""
+    return "" if claim is None else " (noised)"
+
+
+def claimed(
+    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
+) -> PrivacySpent | None:
+    """Return what a run under differential privacy claims, and against whom; None without it.
+
+    Args:
+        configuration: what the parties agreed on.
+        payments: the coordinator's ledger.
+        one_key: whether one client's key opens every upload (as with one CKKS key for all).
+    """
+    terms = configuration.privacy
+    if terms is None:
+        return None
+    composed = COMPOSED[terms.mechanism]
+    if terms.noise == "server" and one_key:
+        composed += "; what floats lose in encryption is estimated, not proven"
+    return PrivacySpent(
+        epsilon=terms.epsilon,
+        delta=terms.delta,
+        unit=terms.unit,
+        neighbours=terms.neighbours,
+        noise=terms.noise,
+        mechanism=terms.mechanism,
+        rehearsal=terms.rehearsal,
+        composed=f"{composed}; computational, since masks and noise come from keyed generators",
+        against=_against(terms, configuration, one_key),
+        payments=payments,
+    )
+
+
+def privacy_spent(
+    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
+) -> PrivacySpent | None:
+    """Return what a run claims, and against whom; None without privacy, and for a rehearsal."""
+    return unless_rehearsed(claimed(configuration, payments, one_key=one_key))
+
+
+def unless_rehearsed(claim: PrivacySpent | None) -> PrivacySpent | None:
+    """Return a claim, or None for a rehearsal, which claims nothing."""
+    return None if claim is None or claim.rehearsal else claim
+
+
+def _against(terms: PrivacyTerms, configuration: Configuration, one_key: bool) -> dict[str, str]:
+    claim = f"({terms.epsilon:g}, {terms.delta:g})"
+    c, local = configuration.terms.colluders, terms.noise == "local" or configuration.noising == 1
+    colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
+    against = {
+        "readers of the model": claim,
+        "a client": claim if local or c else "none claimed: it knows its own share of the noise",
+        "the server": claim,
+        "the server with clients": f"{claim} each client alone" if local else colluding,
+    }
+    if terms.noise == "server":
+        against |= {
+            "readers of the model": f"{claim} if the server adds the noise honestly",
+            "a client": f"{claim} if the server adds the noise honestly",
+            "the server": "ciphertext only: none once it learns a total or the model",
+            "the server with clients": "none: it knows the noise, and they know the totals",
+        }
+    elif one_key and not local:
+        against["the server with clients"] = "none: one client's key opens every upload"
+    return dict.fromkeys(against, _REHEARSED) if terms.rehearsal else against

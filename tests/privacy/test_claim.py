@@ -1,0 +1,85 @@
+"""A claim is said in one way, with everything that makes it one; a rehearsal says that it is none."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from privfed import Box, Privacy
+from privfed.core.configuration import Configuration, Terms
+from privfed.privacy.claim import PrivacySpent, claimed, facts_of, noised_mark, one_line, privacy_spent
+from privfed.privacy.ledger import Payment
+
+KNOWN: dict[str, Any] = {
+    "epsilon": 1.5,
+    "delta": 1e-6,
+    "unit": "record",
+    "domain": Box(-1, 1),
+    "neighbours": "add-remove",
+}
+
+
+def configuration(honest: int = 4, colluders: int = 2, **words: Any) -> Configuration:
+    return Configuration(
+        protocol="masked",
+        algorithm="test",
+        clients=tuple("abcdef"),
+        n_features=1,
+        terms=Terms(honest=honest, colluders=colluders),
+        privacy=Privacy(**(KNOWN | words)).terms(),
+    )
+
+
+def claim_of(**words: Any) -> PrivacySpent:
+    found = claimed(configuration(**words), (Payment("round", "Sums", 0.5, {"count": 2.0}),), one_key=False)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("noise", "mechanism"),
+    [("distributed", "gaussian"), ("local", "skellam"), ("distributed", "skellam"), ("server", "gaussian")],
+)
+def test_everything_that_makes_a_claim_is_said(
+    unit: str, neighbours: str, noise: str, mechanism: str
+) -> None:
+    claim = claim_of(unit=unit, neighbours=neighbours, noise=noise, mechanism=mechanism)
+    said = str(claim)
+    for word in ("epsilon 1.5", "delta 1e-06", unit, neighbours, noise, mechanism, *claim.against):
+        assert word in said, word
+    for what in claim.against.values():
+        assert what in said
+    assert "not private" not in said
+    assert said.splitlines() == [f"{name}: {what}" for name, what in claim.facts().items()]
+    assert claim.line == one_line(claim) == said.replace("\n", "; ")
+
+
+def test_a_rehearsal_says_that_it_is_not_private_and_holds_against_nobody() -> None:
+    rehearsal = claim_of(noise_seed=3)
+    assert rehearsal.rehearsal
+    assert rehearsal.facts()["differential privacy"].startswith("not private: a rehearsal of epsilon 1.5")
+    assert len(rehearsal.against) == 4
+    assert all(what.startswith("none") for what in rehearsal.against.values())
+    assert privacy_spent(configuration(noise_seed=3), (), one_key=False) is None
+    assert privacy_spent(configuration(), (), one_key=False) is not None
+
+
+def test_without_privacy_nothing_is_claimed_and_nothing_is_marked() -> None:
+    agreed = Configuration(protocol="plain", algorithm="test", clients=("a",), n_features=1)
+    assert claimed(agreed, (), one_key=False) is None
+    assert facts_of(None) == {"differential privacy": "none claimed"}
+    assert one_line(None) == "differential privacy: none claimed"
+    assert (noised_mark(None), noised_mark(claim_of())) == ("", " (noised)")
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_claim_survives_json(seed: int | None) -> None:
+    claim = claim_of(noise_seed=seed)
+    plain = json.loads(json.dumps(claim.to_dict()))
+    assert plain["summary"] == claim.line
+    assert PrivacySpent.from_dict(plain) == claim
+    with pytest.raises(msgspec.ValidationError, match="epsilon"):
+        PrivacySpent.from_dict({**plain, "epsilon": "low"})
