@@ -19,7 +19,7 @@ from privfed.attacks.audits import (
     audit_units,
 )
 from privfed.cli.attacking import true_rows
-from privfed.cli.options import json_option
+from privfed.cli.options import json_file, json_option
 from privfed.cli.run_folder import read_transcript
 from privfed.data.writing import replaced
 from privfed.errors import ArgumentError, DataError
@@ -50,7 +50,9 @@ from privfed.errors import ArgumentError, DataError
     show_default=True,
     help="Of a run: draws with its worst unit, and without it.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="JSON file to write.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), callback=json_file, help="JSON file to write (.json)."
+)
 @json_option
 def audit(
     subject: Path,

@@ -12,6 +12,7 @@ import click
 from privfed import protocols
 from privfed.cli.declared import Declared
 from privfed.cli.run_folder import Source, Word
+from privfed.data.writing import check_suffix
 from privfed.face.selection import ESTIMATORS
 
 Command = Callable[..., Any]
@@ -35,6 +36,20 @@ def numbers(context: click.Context, option: click.Parameter, text: str | None) -
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is no number, nor numbers with commas between them.") from None
+
+
+def table_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse, before anything is done, a table's file whose name does not say how it is written."""
+    if path is not None:
+        check_suffix(path)
+    return path
+
+
+def json_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse, before anything is done, a file for JSON whose name says something else."""
+    if path is not None:
+        check_suffix(path, (".json",))
+    return path
 
 
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")

@@ -9,19 +9,25 @@ import click
 import msgspec
 import numpy as np
 
+from privfed.cli.options import table_file
 from privfed.cli.output import facts_table, printed, sums_table
 from privfed.cli.result import SumRow, began_of, server_saw, sum_rows
 from privfed.cli.run_folder import pretty, read_centroids, read_run, read_transcript
 from privfed.core.distances import assign
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import load_features
-from privfed.data.writing import replaced
+from privfed.data.writing import write_table
 
 
 @click.command(short_help="Print the cluster of each row of a table.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="CSV file to write.  [default: standard output]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    callback=table_file,
+    help="Table to write: .csv, .tsv (also with .gz) or .parquet.  [default: CSV to standard output]",
+)
 @click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
 def predict(run_folder: Path, data: Path, out: Path | None, separator: str | None) -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; others are left alone."""
@@ -29,12 +35,10 @@ def predict(run_folder: Path, data: Path, out: Path | None, separator: str | Non
     known = read_centroids(run_folder)
     rows = load_features(data, known.columns, separator=separator)
     labels = assign(rows, np.array(known.centroids, dtype=np.float64))
-    text = "\n".join(["cluster", *map(str, labels.tolist())])
     if out is None:
-        click.echo(text)
-        return
-    with replaced(out) as path:
-        path.write_text(text + "\n", encoding="utf-8")
+        click.echo("\n".join(["cluster", *map(str, labels.tolist())]))
+    else:
+        write_table(out, {"cluster": labels})
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

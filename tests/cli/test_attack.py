@@ -185,6 +185,7 @@ def test_audit_of_a_run(invoke, tmp_path):
         ({"inside": [0.0] * 200}, ("--epsilon", 1, "--delta", 0.1), 'needs arrays "inside" and "outside"'),
         ({"inside": [0.0]}, (), "give --epsilon and --delta"),
         ({"inside": [0.0]}, ("--epsilon", -1, "--delta", 0.1), "got epsilon=-1.0"),
+        ({"inside": [0.0]}, ("--out", "found.csv"), "its name must end with .json"),
     ],
 )
 def test_bad_releases_are_one_line(failing, tmp_path, arrays, words, message):

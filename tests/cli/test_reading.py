@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
+from privfed.data import load_features
 
 
 @pytest.fixture
@@ -26,6 +27,23 @@ def test_predict_names_the_nearest_centroid_of_each_row(run, invoke, iris, tmp_p
     said = invoke("predict", run, iris, "--out", tmp_path / "new" / "labels.csv")
     assert said.output == ""
     assert (tmp_path / "new" / "labels.csv").read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize("name", ["c.csv", "c.CSV", "c.csv.gz", "c.tsv", "c.tsv.gz", "c.parquet"])
+def test_predict_writes_what_the_name_says(run, invoke, iris, tmp_path, name) -> None:
+    lines = invoke("predict", run, iris).stdout.splitlines()
+    invoke("predict", run, iris, "--out", tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(b"PAR1") == name.endswith("parquet")
+    assert content.startswith(b"\x1f\x8b") == name.endswith("gz")
+    assert load_features(tmp_path / name, ["cluster"]).ravel().tolist() == [float(one) for one in lines[1:]]
+
+
+@pytest.mark.parametrize("name", ["c.txt", "c", "c.npz", "parquet"])
+def test_predict_refuses_a_name_that_says_nothing(run, failing, iris, tmp_path, name) -> None:
+    said = failing("predict", run, iris, "--out", tmp_path / name)
+    assert ".csv or .csv.gz or .tsv or .tsv.gz or .parquet" in said
+    assert not (tmp_path / name).exists()
 
 
 def test_predict_takes_columns_by_name(run, invoke, tmp_path) -> None:
