@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from privfed.data.encoding import not_utf8
 from privfed.data.table import repeated
 from privfed.errors import ArgumentError, DataError
 
@@ -171,6 +172,8 @@ def _parquet(path: Path, content: bytes) -> pl.DataFrame:
 def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
     content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
     separator = _checked(separator) if separator is not None else _found_separator(content)
+    if wrong := not_utf8(path, content):
+        raise wrong
     names = _header(path, content, separator)
     # Blank lines at the end are no rows; but in a file of one column a blank line is a missing value.
     body = content.rstrip(b"\r\n") if len(names) > 1 else content
@@ -179,10 +182,20 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
         frame.columns = names
     except pl.exceptions.PolarsError:
         raise DataError(
-            f"{path} cannot be read as a table of {len(names)} columns; check that it is UTF-8 text, that "
-            "each line has as many fields as the header, and that quotes are closed."
+            f"{path} cannot be read as a table of {len(names)} columns{_odd_line(body, separator, names)}; "
+            "check that each line has as many fields as the header, and that quotes are closed."
         ) from None
     return frame
+
+
+def _odd_line(body: bytes, separator: str, names: list[str]) -> str:
+    """Say which line is the first that has more fields than the header; nothing where none is found."""
+    reader = csv.reader(io.StringIO(body.decode("utf-8"), newline=""), delimiter=separator)
+    try:
+        odd = next(((reader.line_num, len(row)) for row in reader if len(row) > len(names)), None)
+    except csv.Error:
+        return ""
+    return "" if odd is None else f" (line {odd[0]} has {odd[1]} fields)"
 
 
 def _checked(separator: str) -> str:
@@ -208,7 +221,7 @@ def _header(path: Path, content: bytes, separator: str) -> list[str]:
     lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
     try:
         names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise _unreadable(path, error) from None
     if not any(names):
         raise DataError(f"{path} has no header line; put the names of the columns in its first line.")

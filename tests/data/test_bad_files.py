@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import pickle
+import shutil
+import subprocess
 import traceback
 from pathlib import Path
 from typing import Any
@@ -63,13 +65,18 @@ ROWS = np.full((3, 2), SECRET)
         pytest.param("t.csv", b"a, a \n1,2\n", "t.csv has two columns called 'a'", id="column-twice-spaces"),
         pytest.param("t.csv", b",a\n0,1\n", "has a column without a name .an index", id="index-saved"),
         pytest.param(
-            "t.csv", b"a,b\n1,31337,3\n", "table of 2 columns; check that it is UTF-8", id="long-line"
+            "t.csv",
+            b"a,b\n1,2\n1,31337,3\n",
+            r"table of 2 columns \(line 3 has 3 fields\); check",
+            id="long-line",
         ),
         pytest.param(
             "t.csv", b'a,b\n"31337,3\n', "table of 2 columns; .* quotes are closed", id="open-quote"
         ),
-        pytest.param("t.csv", b"a,b\n\xff31337,3\n", "t.csv cannot be read", id="not-utf-8"),
-        pytest.param("t.csv", "a,b\n1,2\n".encode("utf-16"), "t.csv cannot be read", id="utf-16"),
+        pytest.param("t.csv", b"a,b\n31337,\xff\n", "not UTF-8 text: byte 7 of line 2", id="not-utf-8"),
+        pytest.param("t.csv", b"a,b\n" * 99_999 + b"\xe9", "byte 1 of line 100000", id="late-not-utf-8"),
+        pytest.param("t.csv", "a,b\n1,2\n".encode("utf-16"), "is UTF-16 text", id="utf-16"),
+        pytest.param("t.csv", "a,b\n1,2\n".encode("utf-16-be"), "is UTF-16BE text", id="utf-16-unmarked"),
         pytest.param(
             "t.csv", b"31337,2.5\n1,2\n", "first line of .*t.csv holds numbers; put", id="no-header"
         ),
@@ -383,3 +390,16 @@ def test_damaged_file_loads_or_is_a_data_error(
         load_clients(path)
     except DataError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.skipif(shutil.which("iconv") is None, reason="the remedy is a command of the system")
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["les clients.csv", "c.csv.gz"])
+def test_the_remedy_for_another_encoding_works(tmp_path: Path, encoding: str, name: str) -> None:
+    content = "hôpital,a\nnuméro 1,2\nnuméro 2,3\n".encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(DataError, match=r"convert it with: (.*)\.") as caught:
+        load_clients(tmp_path / name, group="hôpital")
+    command = str(caught.value).partition("convert it with: ")[2].removesuffix(".")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert load_clients(tmp_path / "utf8.csv", group="hôpital").names == ("numéro 1", "numéro 2")
