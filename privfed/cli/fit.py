@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from privfed import __version__
+from privfed.cli.disk import DiskFullError
 from privfed.cli.fitting import carry_out, clients_of, estimator, load, show
 from privfed.cli.options import (
     algorithm_option,
@@ -73,6 +74,8 @@ def fit(
     create(out, run)
     try:
         result = carry_out(out, run, tables, clients, quiet)
+    except DiskFullError:
+        raise  # `resume` finishes a run from its first line on.
     except PrivFedError:
         if not has_transcript(out):
             discard(out)

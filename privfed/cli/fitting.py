@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from privfed.cli.disk import telling_when_full
 from privfed.cli.output import printed, result_table, write_results
 from privfed.cli.picture import draw_run
 from privfed.cli.progress import RoundProgress
@@ -145,7 +146,8 @@ def resumable(folder: Path) -> Iterator[None]:
     """Say how to go on where a run is stopped, by Ctrl-C or because too few clients were left."""
     command = f"privfed resume {shlex.quote(str(folder))}"
     try:
-        yield
+        with telling_when_full(folder, f"finish the run with: {command}"):
+            yield
     except KeyboardInterrupt:
         click.echo(f"privfed: stopped; finish the run with: {command}", err=True)
         raise click.exceptions.Exit(130) from None

@@ -13,6 +13,7 @@ from privfed.cli.attack import attack
 from privfed.cli.audit import audit
 from privfed.cli.compare import compare
 from privfed.cli.demo import demo
+from privfed.cli.disk import is_full
 from privfed.cli.fit import fit, resume
 from privfed.cli.reading import predict, show
 from privfed.cli.select import select_k
@@ -45,7 +46,8 @@ class Program(click.Group):
             code = _complain(str(error))
         except OSError as error:
             name = "" if error.filename is None else f"{error.filename}: "
-            code = _complain(f"{name}{error.strerror or error}")
+            full = "; free some space, then give the same command again" if is_full(error) else ""
+            code = _complain(f"{name}{error.strerror or error}{full}")
         except click.Abort:
             click.echo("privfed: stopped", err=True)
             code = _STOPPED

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from privfed.cli.declared import Declared
+from privfed.cli.disk import write_new
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Transcript
 from privfed.errors import RunFolderError
@@ -88,14 +89,13 @@ def create(folder: Path, run: Run) -> None:
             "or name another folder with --out."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # Where two commands come here at once, "x" lets one of them through.
-    with (folder / RUN).open("xb") as file:
-        file.write(pretty(run))
+    write_new(folder / RUN, pretty(run))
 
 
 def discard(folder: Path) -> None:
     """Take back a folder in which no run has begun."""
-    (folder / RUN).unlink(missing_ok=True)
+    for name in (RUN, TRANSCRIPT):
+        (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from privfed import __version__
 from privfed.cli.declared import Declared
+from privfed.cli.disk import telling_when_full, write_new
 from privfed.cli.fitting import check_same_rows
 from privfed.cli.picture import COLOURS, save
 from privfed.cli.progress import RoundProgress
@@ -132,8 +133,7 @@ def _prepare(out: Path, asked: Asked) -> bool:
             )
         return False
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ASKED).open("xb") as file:
-        file.write(pretty(asked))
+    write_new(out / ASKED, pretty(asked))
     return True
 
 
@@ -159,7 +159,8 @@ def _held(out: Path) -> Iterator[None]:
 def _resumable(out: Path) -> Iterator[None]:
     """Say how to go on where a selection is stopped."""
     try:
-        yield
+        with telling_when_full(out, "give the same command again; it goes on there."):
+            yield
     except KeyboardInterrupt:
         words = f"the same command with --out {shlex.quote(str(out))}"
         click.echo(f"privfed: stopped; finish the selection with {words}", err=True)

@@ -27,6 +27,16 @@ CREATE TABLE IF NOT EXISTS parts (
 """
 
 
+def _remedy(error: sqlite3.DatabaseError) -> str:
+    # An error that another library made has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code == sqlite3.SQLITE_FULL:
+        return "free some space on its disk; the cells in it are kept, and the same command goes on"
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "restore it, or start anew in another folder"
+    return "see whether its disk can be written to; the cells in it are kept, and the same command goes on"
+
+
 class Store:
     """The results in a study's folder.
 
@@ -59,9 +69,7 @@ class Store:
             finally:
                 database.close()
         except sqlite3.DatabaseError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be used ({error}); restore it, or start anew in another folder."
-            ) from None
+            raise RunFolderError(f"{self.path} cannot be used ({error}); {_remedy(error)}.") from None
 
     @contextmanager
     def alone(self) -> Iterator[None]:

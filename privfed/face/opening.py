@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
+from privfed.core.configuration import ClientPolicy, CohortRule, Configuration, Terms
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
 from privfed.core.door import set_opener
@@ -144,7 +144,7 @@ def configuration_of(
         clients=clients.names,
         n_features=clients.n_features,
         cohorts=rule,
-        terms=protocol.terms(n_clients, min(n_clients, rule.smallest(n_clients)), max_sums + SPARE_SUMS),
+        terms=_terms(clients, protocol, rule, max_sums + SPARE_SUMS),
         seed=seed,
         low=None if low is None else Array.of(low),
         high=None if high is None else Array.of(high),
@@ -159,6 +159,29 @@ def configuration_of(
             'noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
         )
     return scheduled(configuration, runs, privacy.domain, privacy.spare)
+
+
+def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: int) -> Terms:
+    """Return the sum's terms for these clients; a single one is told how several are passed.
+
+    Raises:
+        ArgumentError: the protocol cannot protect so few clients.
+    """
+    n_clients = len(clients.names)
+    try:
+        return protocol.terms(n_clients, min(n_clients, rule.smallest(n_clients)), max_sums)
+    except ArgumentError:
+        if n_clients > 1:
+            raise
+    of_one, without = (
+        "a list of one array was given",
+        "one array was given, without groups of several clients",
+    )
+    raise ArgumentError(
+        f"{of_one if clients.rows is None else without}: protocol {protocol.name!r} cannot protect a single "
+        "client. Pass a list with one array a client, or one array with groups=, the client of each row; or "
+        'use protocol="plain", which hides nothing.'
+    )
 
 
 def simulate(

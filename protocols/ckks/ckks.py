@@ -62,8 +62,8 @@ class CKKS:
         if not 2 <= self.honest <= smallest_cohort:
             raise ArgumentError(
                 f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort), got honest="
-                f"{self.honest}: a total of few clients shows their answers to each other. Ask more clients "
-                'a round, or use protocol="plain", which hides nothing.'
+                f"{self.honest}: a total of few clients shows their answers to each other. Take more "
+                'clients, or draw more of them for a round, or use protocol="plain", which hides nothing.'
             )
         if clients > MAX_CLIENTS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")

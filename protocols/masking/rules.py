@@ -32,7 +32,8 @@ def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple
     if n < 3:
         raise ArgumentError(
             f"a masked sum needs at least 3 clients in every cohort, got {n}: of two, each would learn the "
-            'other\'s answer. Ask more clients a round, or use protocol="plain", which hides nothing.'
+            "other's answer. Take more clients, or draw more of them for a round, or use "
+            'protocol="plain", which hides nothing.'
         )
     c = default_colluders(n) if colluders is None else colluders
     m = (n - 1 - c) // 2 + 2 if honest is None else honest

@@ -1,7 +1,10 @@
 """`privfed resume`: a run that was stopped anywhere ends like one that was not."""
 
+import errno
 import fcntl
 import json
+import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -100,6 +103,62 @@ def test_without_a_whole_line_the_run_begins_anew(run, finished, invoke, rest) -
         (run / "transcript.jsonl").write_bytes(rest)
     invoke("resume", run)
     same(read(run), read(finished))
+
+
+@pytest.fixture
+def filling(monkeypatch):
+    """Return a function after which the disk is full once so many files were written through."""
+    write_through = os.fsync
+
+    def fill(after: int) -> None:
+        left = iter(range(after))
+
+        def fsync(descriptor: int) -> None:
+            if next(left, None) is None:
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - 9)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_through(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    yield fill
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("lines", [0, 1, 4])
+def test_on_a_full_disk_a_run_says_how_it_goes_on(
+    finished, invoke, failing, filling, monkeypatch, tmp_path, lines
+) -> None:
+    settings = json.loads((finished / "run.json").read_text())
+    words = ["fit", settings["source"]["path"], "--group", "hospital", "--label", "species", "-k", 3]
+    words += ["--protocol", read(finished)["protocol"], "--n-init", 2, "--out", tmp_path / "run"]
+    filling(lines)
+    said = failing(*words, "--quiet")
+    assert "is full; what was done so far is kept there. Free some space, then finish the run with" in said
+    monkeypatch.undo()
+    command = shlex.split(said.partition("finish the run with: ")[2])
+    invoke(*command[1:], "--quiet")
+    same(read(tmp_path / "run"), read(finished))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_leaves_no_half_of_a_file_behind(failing, finished, monkeypatch, tmp_path) -> None:
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *words: object) -> object:
+        if mode == "xb":
+            path.touch()
+            path, mode = Path("/dev/full"), "wb"
+        return opened(path, mode, *words)
+
+    data = json.loads((finished / "run.json").read_text())["source"]["path"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", full)
+        said = failing(
+            "fit", data, "--group", "hospital", "--columns", "petal length", "--out", tmp_path / "run"
+        )
+    assert said == "No space left on device; free some space, then give the same command again"
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_data_that_has_moved_is_named(run, finished, invoke, failing, tmp_path) -> None:

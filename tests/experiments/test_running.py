@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from privfed.errors import RunFolderError
+from privfed.experiments.measure import Part
 from privfed.experiments.planning import Plan, plan
 from privfed.experiments.reading import parse_study
 from privfed.experiments.running import DIED, Job, missing, run
@@ -142,3 +143,21 @@ def test_two_processes_never_run_one_study(tmp_path: Path) -> None:
 
 def test_a_job_knows_its_cell(small: Plan) -> None:
     assert Job(small.setups[0], 1, ("fit",)).cell == small.setups[0].cell(1)
+
+
+def test_a_full_disk_keeps_what_is_stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store, connect = Store(tmp_path), sqlite3.connect
+    store.keep("a", {}, {"fit": Part(values={}, timing={})})
+
+    def small(*words: object, **options: object) -> sqlite3.Connection:
+        database = connect(*words, **options)
+        database.execute("PRAGMA max_page_count = 4")
+        return database
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", small)
+        with pytest.raises(RunFolderError, match=r"full.*; free some space .* cells in it are kept"):
+            store.keep("b", {}, {"fit": Part(values={"text": "x" * 100_000}, timing={})})
+    assert store.done() == {("a", "fit"): True}
+    store.keep("b", {}, {"fit": Part(values={}, timing={})})
+    assert len(store.done()) == 2

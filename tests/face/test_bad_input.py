@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from privfed import Ball, Box, ClientPolicy, DWFKMeans, EWFKMeans, Simulation, WFKMeans
+from privfed import Ball, Box, ClientPolicy, DWFKMeans, EWFKMeans, Simulation, WFKMeans, metrics
 from privfed.errors import ArgumentError, DataError, PrivFedError
 from privfed.face.clients import gather
 from privfed.protocols import Plain
@@ -228,6 +228,24 @@ def test_threshold_counts_the_smallest_cohort(blobs: Clients) -> None:
     with pytest.raises(ArgumentError, match=r"\[1, 2\], the smallest cohort, got 3"):
         DWFKMeans(3, protocol=Plain(threshold=3), cohorts=[[0, 1, 2], [4, 5]]).fit(blobs)
     DWFKMeans(3, protocol=Plain(threshold=2), cohorts=[[0, 1, 2], [4, 5]], max_iter=2).fit(blobs)
+
+
+@pytest.mark.parametrize("protocol", ["masked", "group-masked", "ckks"])
+def test_one_array_is_told_how_several_clients_are_passed(blobs: Clients, protocol: str) -> None:
+    model, rows = DWFKMeans(3, protocol=protocol, max_iter=1), np.concatenate(blobs)
+    with pytest.raises(ArgumentError, match=r"^one array was given, without groups.*a list .*groups="):
+        model.fit(rows)
+    with pytest.raises(ArgumentError, match="^one array was given, without groups"):
+        model.fit(rows, groups=["a"] * len(rows))
+    with pytest.raises(ArgumentError, match="^a list of one array was given"):
+        model.fit([rows])
+    with pytest.raises(ArgumentError, match="^one array was given, without groups"):
+        metrics.davies_bouldin(rows, rows[:2], protocol=protocol)
+    with pytest.raises(ArgumentError, match=r"Take more clients, or draw more.* or use protocol=\"plain\""):
+        model.fit(blobs[:2])
+    # Each of the remedies.
+    for protocol_, words in ((protocol, {"groups": np.arange(len(rows)) % 5}), ("plain", {})):
+        assert model.set_params(protocol=protocol_).fit(rows, **words).n_iter_ == 1
 
 
 def test_what_to_record_is_checked() -> None:
