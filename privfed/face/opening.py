@@ -136,7 +136,6 @@ def configuration_of(
         if domain is not None and domain is not privacy.domain:
             raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
         domain = privacy.domain
-    n_clients = len(clients.names)
     low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
     configuration = Configuration(
         protocol=protocol.name,

@@ -235,11 +235,11 @@ def test_one_array_is_told_how_several_clients_are_passed(blobs: Clients, protoc
     model, rows = DWFKMeans(3, protocol=protocol, max_iter=1), np.concatenate(blobs)
     with pytest.raises(ArgumentError, match=r"^one array was given, without groups.*a list .*groups="):
         model.fit(rows)
-    with pytest.raises(ArgumentError, match="^one array was given, without groups"):
+    with pytest.raises(ArgumentError, match=r"^one array was given, without groups"):
         model.fit(rows, groups=["a"] * len(rows))
-    with pytest.raises(ArgumentError, match="^a list of one array was given"):
+    with pytest.raises(ArgumentError, match=r"^a list of one array was given"):
         model.fit([rows])
-    with pytest.raises(ArgumentError, match="^one array was given, without groups"):
+    with pytest.raises(ArgumentError, match=r"^one array was given, without groups"):
         metrics.davies_bouldin(rows, rows[:2], protocol=protocol)
     with pytest.raises(ArgumentError, match=r"Take more clients, or draw more.* or use protocol=\"plain\""):
         model.fit(blobs[:2])
