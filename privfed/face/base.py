@@ -25,6 +25,7 @@ from privfed.face.checks import check_surroundings
 from privfed.face.claimed import Claimed
 from privfed.face.clients import Clients, gather, is_client_list
 from privfed.face.opening import claim_of, cohort_rule, configuration_of, protocol_of, seed_from, simulate
+from privfed.face.registry import stored_name
 from privfed.face.stored import FORMAT, claim_to_dict, privacy_to_dict
 
 
@@ -162,12 +163,16 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one `.npz` file (no pickle), with its claim; `privfed.load` reads it."""
+        """Write the fitted model to one `.npz` file (no pickle), with its claim; `privfed.load` reads it.
+
+        Of a class of your own the file has what every model has, and the constructor's words; what it fits
+        besides is not in it, and `load` must be given the class.
+        """
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
         facts = {
             "format": FORMAT,
-            "class": type(self).__name__,
+            "class": stored_name(type(self)),
             "params": plain_params(self),
             "privacy": privacy_to_dict(self.privacy),
             "privacy_claim": claim_to_dict(self.privacy_claim_),

@@ -6,6 +6,7 @@ import inspect
 import json
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -13,21 +14,18 @@ from zipfile import BadZipFile
 import msgspec
 import numpy as np
 
-from privfed.errors import RunFolderError
+from privfed.errors import ArgumentError, RunFolderError
 from privfed.face.base import FederatedClusterer
 from privfed.face.dp import DPKMeans
 from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.face.fkm import FKM, KFED
 from privfed.face.fuzzy import FederatedFuzzyCMeans
 from privfed.face.minibatch import FederatedMiniBatchKMeans
+from privfed.face.registry import find, register
 from privfed.face.stored import claim_from, privacy_from_dict
 
-_ESTIMATORS: tuple[type[FederatedClusterer], ...] = (
-    *(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED),
-    *(FederatedFuzzyCMeans, FederatedMiniBatchKMeans, DPKMeans),
-)
-_KNOWN = {one.__name__: one for one in _ESTIMATORS}
-
+register(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED)
+register(FederatedFuzzyCMeans, FederatedMiniBatchKMeans, DPKMeans)
 
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
@@ -36,7 +34,7 @@ _DAMAGE = (
 """What numpy, zipfile, json and msgspec raise on a file that is no model."""
 
 
-def load(path: str | Path) -> FederatedClusterer:
+def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = ()) -> FederatedClusterer:
     """Read a model that `save` wrote.
 
     The model predicts and transforms as before, and says what it claims: `privacy_claim_`,
@@ -44,25 +42,37 @@ def load(path: str | Path) -> FederatedClusterer:
     constructor's words have their defaults again, and `transcript_`, `federation_` and `labels_` are
     missing. A file of format 1 holds no claim; where it may have had one, a warning says so.
 
+    Args:
+        path: the file.
+        estimators: classes of your own that the file may name, as in `load(path, estimators=[MyKMeans])`.
+            privfed's are known. No class is ever imported because a file names it.
+
     Raises:
-        RunFolderError: there is no such file, it is damaged or no saved model, or of a newer privfed.
+        ArgumentError: what is passed is no class of an estimator.
+        RunFolderError: there is no such file, it is damaged or no saved model, of a newer privfed, or of a
+            class that is not known or cannot be made of the words in it.
     """
+    own = tuple(estimators)
+    for kind in own:
+        if not (isinstance(kind, type) and issubclass(kind, FederatedClusterer)):
+            raise ArgumentError(f"estimators must be classes of estimators, got {kind!r}.")
     try:
         with Path(path).open("rb") as file:
             stored = np.load(file, allow_pickle=False)
             arrays = {name: stored[name] for name in ("centers", "history", "facts")}
         facts = json.loads(arrays.pop("facts").tobytes())
-        return _rebuilt(path, facts, **arrays)
+        return _rebuilt(path, facts, own, **arrays)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 
 
-def _rebuilt(path: str | Path, facts: dict[str, Any], centers: Any, history: Any) -> FederatedClusterer:
+def _rebuilt(
+    path: str | Path, facts: dict[str, Any], own: tuple[type, ...], centers: Any, history: Any
+) -> FederatedClusterer:
     claim = claim_from(facts, path)
-    kind, known = _KNOWN[facts["class"]], inspect.signature(_KNOWN[facts["class"]]).parameters
-    model = kind(**{name: value for name, value in facts["params"].items() if name in known})
+    model: FederatedClusterer = _made(path, find(facts["class"], own, path), facts["params"])
     for array in (centers, history):
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("not finite float64")
@@ -81,3 +91,22 @@ def _rebuilt(path: str | Path, facts: dict[str, Any], centers: Any, history: Any
     if facts["columns"] is not None:
         model.feature_names_in_ = np.array([str(name) for name in facts["columns"]], dtype=object)
     return model
+
+
+def _made(path: str | Path, kind: type, words: dict[str, Any]) -> Any:
+    """Construct an estimator of the words in a file.
+
+    Raises:
+        RunFolderError: it has words without a default that no file can hold.
+    """
+    known = inspect.signature(kind).parameters.values()
+    rest = any(one.kind is one.VAR_KEYWORD for one in known)
+    named = {one.name for one in known if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    missing = [one.name for one in known if one.name in named - set(words) and one.default is one.empty]
+    if missing:
+        raise RunFolderError(
+            f"{path} holds a {kind.__name__} without {', '.join(missing)}: objects among the constructor's "
+            "words are not stored; give them a default."
+        )
+    # A word of a newer version is left out.
+    return kind(**{name: value for name, value in words.items() if rest or name in named})

@@ -12,7 +12,7 @@ import pytest
 
 import privfed
 from privfed import Box, DWFKMeans, EWFKMeans, WFKMeans
-from privfed.errors import RunFolderError
+from privfed.errors import ArgumentError, RunFolderError
 
 Clients = list[np.ndarray]
 MODELS = [DWFKMeans, EWFKMeans, WFKMeans]
@@ -63,6 +63,82 @@ def test_objects_among_the_words_have_their_defaults_again(blobs: Clients, tmp_p
     loaded = privfed.load(tmp_path / "model.npz")
     assert loaded.domain is None and loaded.weights == "dynamic"
     np.testing.assert_array_equal(loaded.cluster_centers_, fitted.cluster_centers_)
+
+
+# --- classes of users ---
+
+
+class Mine(DWFKMeans):
+    """A user's own class, with a constructor of its own."""
+
+    def __init__(self, n_clusters: int = 3, *, shrink: float = 1.0, **words: Any) -> None:
+        super().__init__(n_clusters, **words)
+        self.shrink = shrink
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted([*DWFKMeans._get_param_names(), "shrink"])
+
+
+def homonym(base: type) -> type:
+    return type(base.__name__, (base,), {"__module__": "elsewhere"})
+
+
+def test_a_class_of_the_user_is_loaded_where_it_is_passed(blobs: Clients, tmp_path: Path) -> None:
+    fitted = Mine(3, shrink=0.5, max_iter=2, protocol="plain").fit(blobs)
+    fitted.save(tmp_path / "model.npz")
+    loaded = privfed.load(tmp_path / "model.npz", estimators=[EWFKMeans, Mine])
+    assert type(loaded) is Mine and (loaded.shrink, loaded.max_iter) == (0.5, 2)
+    np.testing.assert_array_equal(loaded.predict(blobs[0]), fitted.predict(blobs[0]))
+    # The file has no code and names none that is run: it is only told which class is missing.
+    with pytest.raises(RunFolderError, match=rf"class '{Mine.__module__}:Mine'.*estimators=\[Mine\]"):
+        privfed.load(tmp_path / "model.npz")
+
+
+def test_a_class_that_has_moved_is_found_by_its_name(blobs: Clients, tmp_path: Path) -> None:
+    homonym(Mine)(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "model.npz")
+    assert type(privfed.load(tmp_path / "model.npz", estimators=[Mine])) is Mine
+    with pytest.raises(RunFolderError, match="pass the one that it is"):
+        privfed.load(tmp_path / "model.npz", estimators=[Mine, type("Mine", (DWFKMeans,), {})])
+
+
+def test_a_class_of_the_user_is_never_taken_for_one_of_ours(blobs: Clients, tmp_path: Path) -> None:
+    other = homonym(DWFKMeans)
+    other(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "other.npz")
+    with pytest.raises(RunFolderError, match="'elsewhere:DWFKMeans', which is not privfed's own"):
+        privfed.load(tmp_path / "other.npz")
+    assert type(privfed.load(tmp_path / "other.npz", estimators=[other])) is other
+    DWFKMeans(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "ours.npz")
+    assert type(privfed.load(tmp_path / "ours.npz", estimators=[other])) is DWFKMeans
+
+
+def test_nothing_is_imported_for_a_file(blobs: Clients, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    trap = type("Trap", (DWFKMeans,), {"__module__": "trap"})
+    trap(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "model.npz")
+    with pytest.raises(RunFolderError, match="'trap:Trap'"):
+        privfed.load(tmp_path / "model.npz")
+
+
+def test_words_that_no_file_holds_are_named(blobs: Clients, tmp_path: Path) -> None:
+    class Needy(DWFKMeans):
+        def __init__(self, tool: object, n_clusters: int = 3) -> None:
+            super().__init__(n_clusters, max_iter=1, protocol="plain")
+            self.tool = tool
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            return {**DWFKMeans.get_params(DWFKMeans(), deep), **vars(self)}
+
+    Needy(object()).fit(blobs).save(tmp_path / "model.npz")
+    with pytest.raises(RunFolderError, match=r"a Needy without tool: .*; give them a default"):
+        privfed.load(tmp_path / "model.npz", estimators=[Needy])
+
+
+@pytest.mark.parametrize("passed", [Mine(), "tests:Mine", dict])
+def test_only_classes_of_estimators_are_passed(passed: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="estimators must be classes"):
+        privfed.load(tmp_path / "model.npz", estimators=[passed])
 
 
 # --- files that are no models ---
@@ -118,7 +194,7 @@ def pickled(saved: bytes) -> bytes:
         pytest.param(lambda saved: rewritten(saved, history=np.zeros((0, 3, 2))), id="no-history"),
         pytest.param(lambda saved: rewritten(saved, lambda facts: []), id="no-facts"),
         pytest.param(lambda saved: rewritten(saved, facts=np.zeros(3, np.uint8)), id="no-json"),
-        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "class": "KMeans"}), id="foreign-class"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "class": "K(Means)"}), id="no-class"),
         pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "class": ["x"]}), id="class-of-a-list"),
         pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "params": 5}), id="params-of-a-number"),
         pytest.param(
@@ -145,6 +221,12 @@ def test_any_single_damaged_byte_loads_the_same_model_or_is_an_error(saved: byte
         except RunFolderError:
             continue
         np.testing.assert_array_equal(loaded.cluster_centers_, centers)
+
+
+def test_a_foreign_class_is_named_with_the_remedy(saved: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.npz").write_bytes(rewritten(saved, lambda f: {**f, "class": "KMeans"}))
+    with pytest.raises(RunFolderError, match=r"class 'KMeans', .*privfed\.load\(path, estimators=\[KMeans\]"):
+        privfed.load(tmp_path / "model.npz")
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
