@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from privfed.core.domain import FloatArray
+from privfed.core.files import replaced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,10 @@ class Report:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in shown)
 
     def picture(self, path: str | Path) -> None:
-        """Draw the headline beside baseline and bound, and the scenes, into a PNG, PDF or SVG file."""
+        """Draw the headline beside baseline and bound, and the scenes, into a PNG, PDF or SVG file.
+
+        The scenes may hold rows: its owner alone may read the file.
+        """
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(10, 4), layout="constrained")
@@ -88,7 +92,10 @@ class Report:
             right.legend()
         else:
             right.set_axis_off()
-        figure.savefig(path)
+        # A name without an ending is that of a PNG file, as with matplotlib.
+        path = Path(path) if Path(path).suffix else Path(path).with_suffix(".png")
+        with replaced(path) as fresh:
+            figure.savefig(fresh)
 
 
 def projected(*tables: FloatArray) -> list[FloatArray]:

@@ -18,6 +18,7 @@ from privfed.cli.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.options import json_option, names, quiet_option
 from privfed.cli.output import printed
 from privfed.cli.run_folder import read_transcript
+from privfed.core.files import make_folder
 from privfed.errors import ArgumentError
 
 
@@ -125,5 +126,5 @@ def _figures(report: dict[str, Any]) -> list[str]:
 
 
 def _draw(path: Path, report: Report) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     report.picture(path)

@@ -21,7 +21,7 @@ from privfed.attacks.audits import (
 from privfed.cli.attacking import true_rows
 from privfed.cli.options import json_file, json_option
 from privfed.cli.run_folder import read_transcript
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 from privfed.errors import ArgumentError, DataError
 
 

@@ -30,9 +30,9 @@ from privfed.cli.result import SAW_SHORT, Result, result_of
 from privfed.cli.run_folder import pretty
 from privfed.cli.tradeoff import carry_out, load_study, tell
 from privfed.core.domain import Box
+from privfed.core.files import make_folder, replaced
 from privfed.core.transcript import Transcript
 from privfed.data import partition
-from privfed.data.writing import replaced
 from privfed.engines.faults import Fault
 from privfed.experiments.planning import plan
 from privfed.face.clients import Clients, gather
@@ -76,6 +76,7 @@ def demo(out: Path, seed: int, study: bool) -> None:
     Then run the built-in study "digits", and write its report.
     """
     began = time.monotonic()
+    make_folder(out)
     clients = _digits(seed)
     masked, seen = _run("masked", clients, losses(seed), seed)
     plain, _ = _run("plain", clients, same_losses(seen), seed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from privfed.core.files import open_file
 from privfed.errors import RunFolderError
 
 
@@ -44,7 +45,7 @@ def telling_when_full(folder: Path, remedy: str) -> Iterator[None]:
 def write_new(path: Path, content: bytes) -> None:
     """Write a file that must not exist yet; where it cannot be written whole, nothing of it stays."""
     # Where two commands come here at once, "x" lets one of them through.
-    with path.open("xb") as file:
+    with open_file(path, "xb") as file:
         try:
             file.write(content)
             file.flush()

@@ -12,8 +12,8 @@ import numpy as np
 
 import privfed
 from privfed.cli.attacking import Target
+from privfed.core.files import make_folder, replaced
 from privfed.core.transcript import FILE as TRANSCRIPT
-from privfed.data.writing import replaced
 from privfed.errors import RunFolderError
 
 REPORT = "attacks.json"
@@ -65,6 +65,6 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
 
 def keep(folder: Path, found: dict[str, Any]) -> None:
     """Write all that was found so far; whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with replaced(folder / REPORT) as path:
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

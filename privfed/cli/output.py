@@ -13,7 +13,7 @@ from rich.table import Table
 from privfed.cli.result import Result, SumRow
 from privfed.cli.run_folder import RESULT, pretty
 from privfed.core.domain import FloatArray
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 from privfed.face.base import FederatedClusterer
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from privfed.cli.result import Result
 from privfed.core.domain import FloatArray
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 
 # Okabe and Ito's colours (2008), which colour-blind people can tell apart; without the yellow, pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -15,6 +15,7 @@ import msgspec
 
 from privfed.cli.declared import Declared
 from privfed.cli.disk import write_new
+from privfed.core.files import make_folder
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Transcript
 from privfed.errors import RunFolderError
@@ -88,7 +89,7 @@ def create(folder: Path, run: Run) -> None:
             f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
             "or name another folder with --out."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_new(folder / RUN, pretty(run))
 
 

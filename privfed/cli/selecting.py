@@ -28,8 +28,8 @@ from privfed.cli.picture import COLOURS, save
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import began_of, server_saw
 from privfed.cli.run_folder import Source, Word, pretty
+from privfed.core.files import make_folder, replaced
 from privfed.data import ClientTables
-from privfed.data.writing import replaced
 from privfed.errors import ProtocolError, ResumeError, RunFolderError
 from privfed.face.base import FederatedClusterer
 from privfed.face.clients import Clients
@@ -132,7 +132,7 @@ def _prepare(out: Path, asked: Asked) -> bool:
                 f"{out} holds an unfinished selection with other words; name another folder with --out."
             )
         return False
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_new(out / ASKED, pretty(asked))
     return True
 

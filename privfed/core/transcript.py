@@ -1,7 +1,8 @@
 """The append-only record of a run, and the views that parties have of it.
 
 It keeps questions, totals and plain answers; of masked or encrypted bytes their length and hash.
-Never a key, never a seed of claimed noise. On disk it is one JSON record a line (`transcript.jsonl`).
+Never a key, never a seed of claimed noise. On disk it is one JSON record a line (`transcript.jsonl`), for the
+owner's account alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Exchange, Replies
+from privfed.core.files import make_folder, open_file
 from privfed.core.messages import Array
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
@@ -150,14 +152,16 @@ class Transcript:
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
         transcript.totals()
         if mend:
-            os.truncate(path, kept)
+            make_folder(folder)
+            with open_file(path, "r+b") as file:
+                file.truncate(kept)
         return transcript
 
     def _append(self, record: Any, durable: bool = False) -> None:
         self.records.append(record)
         if self._path is None:
             return
-        with self._path.open("ab") as file:
+        with open_file(self._path, "ab") as file:
             file.write(_encode(record) + b"\n")
             file.flush()
             if durable:
@@ -174,7 +178,7 @@ class Transcript:
                 raise RunFolderError(
                     f"{self._path.parent} already holds a run; resume it or name another folder."
                 )
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
         self._append(
             Began(version=1, configuration=configuration, opens_to=opens_to, reveals=reveals), durable=True
         )

@@ -1,33 +1,20 @@
-"""Files that appear whole or not at all, and tables of the kind that their name says."""
+"""Tables of the kind that their name says."""
 
 from __future__ import annotations
 
 import gzip
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from privfed.core.files import replaced
 from privfed.errors import ArgumentError
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 """How the names of written tables may end."""
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".new-{path.name}")
-    try:
-        yield fresh
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def check_suffix(path: Path, known: Sequence[str] = TABLES) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privfed.core.engine import StateTransaction
+from privfed.core.files import open_file
 
 
 class MemoryStore:
@@ -51,12 +52,9 @@ class FileStore:
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
         """Hold an exclusive lock, so that two processes are never two answers."""
-        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
+        with open_file(self._path.with_name(self._path.name + ".lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self
-        finally:
-            os.close(lock)
 
     def load(self) -> Any | None:
         """Return the state, or None where there is no file yet."""
@@ -65,8 +63,7 @@ class FileStore:
     def save(self, state: Any) -> None:
         """Replace the file atomically; return once file and folder are on disk."""
         fresh = self._path.with_name(self._path.name + ".new")
-        descriptor = os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with open_file(fresh, "wb") as file:
             file.write(self._encode(state))
             file.flush()
             os.fsync(file.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 from privfed.experiments.page import page
 from privfed.experiments.pictures import by_data
 from privfed.experiments.planning import Plan

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from privfed.core.files import make_folder, open_file
 from privfed.errors import RunFolderError
 from privfed.experiments.measure import Part
 
@@ -50,8 +51,10 @@ class Store:
     def __init__(self, folder: Path) -> None:
         if folder.exists() and not folder.is_dir():
             raise RunFolderError(f"{folder} is a file; name a folder with --out.")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.path = folder / FILE
+        # SQLite gives the files that it makes beside a database the mode of the database.
+        open_file(self.path, "ab").close()
         with self._open() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version not in (0, _VERSION):
@@ -78,7 +81,7 @@ class Store:
         Raises:
             RunFolderError: another process holds it.
         """
-        with self.path.with_name(".lock").open("wb") as file:
+        with open_file(self.path.with_name(".lock"), "wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

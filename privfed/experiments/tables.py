@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from privfed import __version__
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 from privfed.experiments.cells import AXES
 from privfed.experiments.planning import Plan
 from privfed.experiments.study import Study

@@ -18,6 +18,7 @@ from privfed.core.conversation import Algorithm
 from privfed.core.distances import assign, squared_distances
 from privfed.core.domain import FloatArray
 from privfed.core.federation import Federation, Watcher
+from privfed.core.files import open_file
 from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
 from privfed.errors import NotFittedError
@@ -167,6 +168,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Of a class of your own the file has what every model has, and the constructor's words; what it fits
         besides is not in it, and `load` must be given the class.
+        Its owner alone may read the file.
         """
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
@@ -181,7 +183,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             "converged": self.converged_,
             "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
         }
-        with Path(path).open("wb") as file:
+        with open_file(Path(path), "wb") as file:
             np.savez(
                 file,
                 centers=self.cluster_centers_,

@@ -17,6 +17,7 @@ from privfed.core.domain import Domain
 from privfed.core.door import set_opener
 from privfed.core.engine import Answerer, Client
 from privfed.core.federation import Federation, Watcher
+from privfed.core.files import make_folder
 from privfed.core.guard import GuardedAnswerer
 from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
@@ -244,7 +245,7 @@ def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | N
     if folder is None:
         return PayingAnswerer(answerer, configuration, MemoryStore())
     path = folder / "clients" / f"{client}.ledger"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     store = FileStore(path, lambda spent: repr(spent).encode(), float)
     return PayingAnswerer(answerer, configuration, store)
 

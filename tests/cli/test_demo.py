@@ -10,12 +10,14 @@ from click.testing import CliRunner, Result
 
 from privfed.cli.demo import N_CLIENTS, losses
 from privfed.cli.main import main
+from tests.owners import assert_the_owners, umask
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> tuple[Path, Result, float]:
     folder, began = tmp_path_factory.mktemp("demo") / "out", time.monotonic()
-    result = CliRunner().invoke(main, ["demo", "--no-study", "--out", str(folder)])
+    with umask(0):
+        result = CliRunner().invoke(main, ["demo", "--no-study", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     return folder, result, time.monotonic() - began
 
@@ -23,6 +25,10 @@ def demo(tmp_path_factory) -> tuple[Path, Result, float]:
 def test_it_writes_results_and_a_picture(demo) -> None:
     assert {path.name for path in demo[0].iterdir()} == {"demo.json", "demo.png"}
     assert (demo[0] / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_it_writes_is_for_its_owner(demo) -> None:
+    assert_the_owners(demo[0], {"demo.json", "demo.png"})
 
 
 def test_masked_and_plain_end_with_the_same_centroids(demo) -> None:

@@ -9,7 +9,7 @@ from privfed.cli.progress import Rounds
 from privfed.cli.run_folder import former_seconds
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
-from privfed.data.writing import replaced
+from privfed.core.files import replaced
 from privfed.metrics.score import Inertia
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.owners import assert_the_owners, umask
+
 STUDY = """\
 name = "Wine"
 seeds = 1
@@ -39,7 +41,9 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_a_study_runs_resumes_and_is_compared_with_a_grown_one(invoke, study: Path, tmp_path: Path) -> None:
-    first = invoke("tradeoff", study, "--out", tmp_path / "a", "--jobs", 1)
+    with umask(0):
+        first = invoke("tradeoff", study, "--out", tmp_path / "a", "--jobs", 1)
+    assert_the_owners(tmp_path / "a", {"cells.sqlite", ".lock", "report.html", "results.json", "table.tex"})
     assert f"Written: {tmp_path / 'a' / 'report.html'}" in first.stdout
     again = invoke("tradeoff", study, "--out", tmp_path / "a", "--jobs", 1)
     assert "1 cells are stored already, 0 are to be run" in again.stderr

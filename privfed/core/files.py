@@ -1,0 +1,86 @@
+"""Files and folders that only their owner may read, whatever the umask says.
+
+All that the product writes goes through here: a run's folder holds questions and totals, with plain sums
+every answer, under differential privacy the clients' ledgers. This keeps other accounts of the machine out,
+not its root, nor who reads its disk or a copy of it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+OWNERS_FOLDER, OWNERS_FILE = 0o700, 0o600
+_OTHERS = 0o077
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, and those above it that are missing.
+
+    A folder that is there already is closed to others if it is empty. One that holds something keeps its
+    mode, since others may be using what is in it: the files that are written into it are the owner's alone,
+    and where others may enter it a warning names the remedy.
+    """
+    if _made(path):
+        return
+    path.mkdir(exist_ok=True)
+    found = path.stat()
+    if not found.st_mode & _OTHERS:
+        return
+    if found.st_uid == os.geteuid() and not any(path.iterdir()):
+        path.chmod(OWNERS_FOLDER)
+        return
+    warnings.warn(
+        f"others may enter {path} (mode {stat.S_IMODE(found.st_mode):o}): the files that are written there "
+        "are for you alone, but their names and sizes are not. Name a new folder, or close this one with "
+        f"'chmod 700 {path}'.",
+        stacklevel=3,
+    )
+
+
+def _made(path: Path) -> bool:
+    """Make a folder and those above it, as far as they are missing; say whether it was."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(OWNERS_FOLDER, exist_ok=True)
+        # A umask may have taken bits away from the owner too.
+        one.chmod(OWNERS_FOLDER)
+    return bool(missing)
+
+
+def open_file(path: Path, mode: str, **words: Any) -> IO[Any]:
+    """Open a file to write to, which only its owner may read; `mode` and `words` are those of `open`."""
+    return open(path, mode, opener=_owners, **words)
+
+
+def _owners(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, OWNERS_FILE)
+    try:
+        found = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(found) and stat.S_IMODE(found) != OWNERS_FILE:
+            # It was there before with another mode, or the umask took bits away from the owner.
+            os.fchmod(descriptor, OWNERS_FILE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which takes the place of `path` once it is complete."""
+    _made(path.parent)
+    fresh = path.with_name(f".new-{path.name}")
+    fresh.unlink(missing_ok=True)
+    # It is there before anything is written to it: who opens it by its name keeps its mode.
+    open_file(fresh, "xb").close()
+    try:
+        yield fresh
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
