@@ -7,9 +7,10 @@ not its root, nor who reads its disk or a copy of it.
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import stat
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +18,15 @@ from typing import IO, Any
 
 OWNERS_FOLDER, OWNERS_FILE = 0o700, 0o600
 _OTHERS = 0o077
+_LOG = logging.getLogger("privfed")
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, *, ours: bool = False) -> None:
     """Make a folder that only its owner may enter, and those above it that are missing.
 
-    A folder that is there already is closed to others if it is empty. One that holds something keeps its
-    mode, since others may be using what is in it: the files that are written into it are the owner's alone,
-    and where others may enter it a warning names the remedy.
+    A folder that is there already is closed to others if it is empty, or `ours`: known to hold nothing but
+    what we wrote. Any other keeps its mode, since others may be using what is in it: the files that are
+    written into it are the owner's alone, and where others may enter it a line of the log says so.
     """
     if _made(path):
         return
@@ -32,14 +34,15 @@ def make_folder(path: Path) -> None:
     found = path.stat()
     if not found.st_mode & _OTHERS:
         return
-    if found.st_uid == os.geteuid() and not any(path.iterdir()):
+    if found.st_uid == os.geteuid() and (ours or not any(path.iterdir())):
         path.chmod(OWNERS_FOLDER)
         return
-    warnings.warn(
-        f"others may enter {path} (mode {stat.S_IMODE(found.st_mode):o}): the files that are written there "
-        "are for you alone, but their names and sizes are not. Name a new folder, or close this one with "
-        f"'chmod 700 {path}'.",
-        stacklevel=3,
+    _LOG.warning(
+        "others may enter %s (mode %o): the files that are written there are for you alone, but their names "
+        "and sizes are not. Name a new folder, or close this one with: chmod 700 %s",
+        path,
+        stat.S_IMODE(found.st_mode),
+        shlex.quote(str(path)),
     )
 
 

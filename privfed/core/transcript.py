@@ -152,7 +152,7 @@ class Transcript:
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
         transcript.totals()
         if mend:
-            make_folder(folder)
+            make_folder(folder, ours=True)
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
         return transcript

@@ -26,12 +26,13 @@ def test_a_run_its_attacks_and_its_predictions(invoke: Invoke, iris: Path, tmp_p
     invoke("fit", iris, *words, "-k", 3, "--out", out)
     for name in ("transcript.jsonl", "result.json"):
         (out / name).chmod(0o644)  # As an older version left it.
+    out.chmod(0o755)
     invoke("resume", out, "--quiet")
-    invoke("attack", out, "--attack", "membership", "--quiet")
+    invoke("attack", out, "--attack", "linkage", "--quiet")
     assert_the_owners(out, {"transcript.jsonl", "run.json", "model.npz", "picture.png", "attacks.json"})
     assert mode(tmp_path / "runs") == 0o700
-    invoke("attack", out, "--attack", "membership", "--out", tmp_path / "found", "--quiet")
-    assert_the_owners(tmp_path / "found", {"attacks.json", "membership.png"})
+    invoke("attack", out, "--attack", "linkage", "--out", tmp_path / "found", "--quiet")
+    assert_the_owners(tmp_path / "found", {"attacks.json", "linkage.png"})
     invoke("predict", out, iris, "--out", tmp_path / "labels.csv")
     assert mode(tmp_path / "labels.csv") == 0o600
 
@@ -55,11 +56,13 @@ def test_a_selection_in_an_empty_folder_and_an_audit(invoke: Invoke, iris: Path,
     assert mode(tmp_path / "a.json") == 0o600
 
 
-def test_a_folder_that_others_may_enter_is_named(invoke: Invoke, words: list[object], tmp_path: Path) -> None:
+def test_a_folder_that_others_may_enter_is_named(
+    invoke: Invoke, words: list[object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.warns(UserWarning, match="others may enter"):
-        invoke(*words, "--protocol", "plain", "--max-iter", 1, "--out", tmp_path / "mine", "--quiet")
+    invoke(*words, "--protocol", "plain", "--max-iter", 1, "--out", tmp_path / "mine", "--quiet")
+    assert "others may enter" in caplog.text
     written = [path for path in (tmp_path / "mine").rglob("*") if path.name != "notes.txt"]
     assert written and {mode(path) for path in written} == {0o600}
 

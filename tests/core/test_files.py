@@ -1,7 +1,6 @@
 """Files and folders are their owner's alone, whatever the umask says, and before they have their name too."""
 
 import os
-import warnings
 from pathlib import Path
 
 import pytest
@@ -75,25 +74,34 @@ def test_nothing_is_written_through_a_link_that_others_laid(tmp_path: Path) -> N
     assert (tmp_path / "file").read_bytes() == b"text"
 
 
-def test_an_empty_folder_is_closed_to_others(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir(0o755)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_folder(tmp_path / "run")
-    assert mode(tmp_path / "run") == 0o700
+def shared(folder: Path, *files: str) -> Path:
+    folder.mkdir()
+    folder.chmod(0o755)
+    for name in files:
+        (folder / name).touch()
+    return folder
 
 
-def test_a_folder_with_other_files_keeps_its_mode_and_the_warning_names_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared").chmod(0o755)
-    (tmp_path / "shared" / "file").touch()
-    with pytest.warns(UserWarning, match=r"mode 755.*'chmod 700 .*shared'"):
-        make_folder(tmp_path / "shared")
-    assert mode(tmp_path / "shared") == 0o755
-    (tmp_path / "shared").chmod(0o700)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_folder(tmp_path / "shared")
+def test_an_empty_folder_and_one_of_ours_are_closed_to_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_folder(shared(tmp_path / "run"))
+    make_folder(shared(tmp_path / "begun", "transcript.jsonl"), ours=True)
+    assert mode(tmp_path / "run") == mode(tmp_path / "begun") == 0o700
+    assert not caplog.records
+
+
+def test_a_folder_with_other_files_keeps_its_mode_and_the_log_names_the_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = shared(tmp_path / "shared", "file")
+    make_folder(folder)
+    assert mode(folder) == 0o755
+    assert "(mode 755)" in caplog.text and f"chmod 700 {folder}" in caplog.text
+    caplog.clear()
+    folder.chmod(0o700)
+    make_folder(folder)
+    assert not caplog.records
 
 
 def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
