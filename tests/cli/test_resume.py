@@ -143,17 +143,14 @@ def test_on_a_full_disk_a_run_says_how_it_goes_on(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk_leaves_no_half_of_a_file_behind(failing, finished, monkeypatch, tmp_path) -> None:
-    opened = Path.open
-
-    def full(path: Path, mode: str = "r", *words: object) -> object:
-        if mode == "xb":
-            path.touch()
-            path, mode = Path("/dev/full"), "wb"
-        return opened(path, mode, *words)
+    def full(path: Path, mode: str) -> object:
+        assert mode == "xb"
+        path.touch()
+        return open("/dev/full", "wb")
 
     data = json.loads((finished / "run.json").read_text())["source"]["path"]
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", full)
+        patched.setattr("privfed.cli.disk.open_file", full)
         said = failing(
             "fit", data, "--group", "hospital", "--columns", "petal length", "--out", tmp_path / "run"
         )
