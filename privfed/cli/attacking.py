@@ -163,10 +163,15 @@ def target_of(
     positions = [_position(name, agreed.clients) for name in colluding]
     if len(set(positions)) == len(agreed.clients):
         raise ArgumentError("all clients collude: nobody is left to attack; name fewer with --colluding.")
-    honest = next(i for i in range(len(rows)) if i not in positions)
-    wanted = honest if client is None else _position(client, agreed.clients)
+    honest = [i for i in range(len(rows)) if i not in positions]
+    first = next((i for i in honest if len(rows[i])), honest[0])
+    wanted = first if client is None else _position(client, agreed.clients)
     if wanted in positions:
         raise ArgumentError(f"client {client!r} colludes: its rows are the attacker's own; name another.")
+    if not len(rows[wanted]):
+        raise ArgumentError(
+            f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
+        )
     return Target(
         view=transcript.view(party, colluding=positions),
         clients=rows,
@@ -188,8 +193,12 @@ def true_rows(
         DataError: they are not those of the run's clients.
         RunFolderError: the folder names no data, and none was given.
     """
-    known = read_run(folder).source if truth is None or (folder / RUN).exists() else None
+    run = read_run(folder) if truth is None or (folder / RUN).exists() else None
+    known = None if run is None else run.source
     source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
+    # Who took part is known from the run; without rows they may have been under differential privacy only.
+    private = transcript.configuration.privacy is not None
+    private |= run is not None and run.parameters.declared.epsilon is not None
     tables = load(
         Source(
             path=source.path if truth is None else str(truth.absolute()),
@@ -197,7 +206,9 @@ def true_rows(
             label=source.label,
             columns=source.columns,
             separator=source.separator,
-        )
+            clients=transcript.configuration.clients if private else (),
+        ),
+        private=private,
     )
     names = transcript.configuration.clients
     if set(tables.names) != set(names):

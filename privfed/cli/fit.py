@@ -66,7 +66,7 @@ def fit(
         algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
     )
     estimator(parameters, out)
-    tables = load(source)
+    tables = load(source, private=parameters.declared.epsilon is not None)
     # The columns that were found are kept, so that `resume` and `predict` take the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
     run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
@@ -99,7 +99,7 @@ def resume(run_folder: Path, data: Path | None, quiet: bool, as_json: bool) -> N
             run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))
         )
     finished = has_transcript(run_folder) and bool(read_transcript(run_folder).of(Ended))
-    tables = load(run.source)
+    tables = load(run.source, private=run.parameters.declared.epsilon is not None)
     result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet)
     if finished:
         click.echo(f"privfed: {run_folder} was finished already; its results were written anew.", err=True)

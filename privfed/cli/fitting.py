@@ -49,14 +49,16 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
     return model
 
 
-def load(source: Source) -> ClientTables:
-    """Load the clients of a run."""
+def load(source: Source, *, private: bool) -> ClientTables:
+    """Load the clients of a run; under differential privacy they are declared, and may hold no rows."""
     return load_clients(
         source.path,
         group=source.group,
         label=source.label,
         columns=source.columns or None,
         separator=source.separator,
+        clients=source.clients or None,
+        private=private,
     )
 
 
@@ -79,8 +81,8 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
             "name the column that tells clients apart with --group, or take --protocol plain."
         )
     labels = None if run.source.label is None else tables.labels
-    domain = None if private else run.parameters.declared.domain()
-    return gather(tables.arrays, y=labels, names=tables.names, domain=domain)
+    domain = run.parameters.declared.domain()
+    return gather(tables.arrays, y=labels, names=tables.names, domain=domain, private=private)
 
 
 def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
@@ -104,7 +106,8 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
     model = estimator(run.parameters, folder)
     with held(folder), resumable(folder):
         begun = _begun(folder)
-        if begun is not None:
+        # Under differential privacy the number of rows leads to no error.
+        if begun is not None and run.parameters.declared.epsilon is None:
             check_same_rows(tables, begun)
         seconds = _fit(model, run.parameters.algorithm, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):

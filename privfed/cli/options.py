@@ -28,6 +28,20 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
     return found
 
 
+def listed(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """Split names at commas, or read the lines of a file whose path stands behind an @."""
+    if text is None or not text.startswith("@"):
+        return names(context, option, text)
+    try:
+        lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise click.BadParameter(f"{text[1:]} is no text that can be read; write one name a line.") from None
+    found = tuple(name for line in lines if (name := line.strip()))
+    if not found:
+        raise click.BadParameter(f"{text[1:]} holds no names; write one name a line.")
+    return found
+
+
 def numbers(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, ...] | None:
     """Read one number, or one for each feature with commas between them."""
     if text is None:
@@ -69,6 +83,12 @@ source_options = _stacked(
     click.argument("data", type=click.Path(path_type=Path)),
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
     click.option(
+        "--clients",
+        metavar="A,B,...|@FILE",
+        callback=listed,
+        help="All clients, or a file with one name a line; with --epsilon and --group they are declared so.",
+    ),
+    click.option(
         "--label",
         metavar="COLUMN",
         help="Column of true labels, to score against (not with --epsilon); never a feature.",
@@ -85,7 +105,7 @@ source_options = _stacked(
 
 def source_of(data: Path, given: dict[str, Any]) -> Source:
     """Take the source's options out of those that were given."""
-    taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns")}
+    taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns", "clients")}
     return Source(path=str(data.absolute()), **taken)
 
 

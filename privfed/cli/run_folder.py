@@ -36,6 +36,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         label: column of true labels, which are no feature.
         columns: the feature columns, in order.
         separator: character between the fields of a CSV file; None to find it.
+        clients: names of all clients, where they were declared.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     label: str | None
     columns: tuple[str, ...]
     separator: str | None
+    clients: tuple[str, ...] = ()
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -67,7 +67,7 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
     source = source_of(data, given)
     asked = Asked(source=source, words=words_of(given), declared=declared_of(given), **given)
     asked.declared.words()
-    tables = load(source)
+    tables = load(source, private=asked.declared.epsilon is not None)
     numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
     found = carry_out(out, asked, tables, _clients(tables, asked), numbers, quiet)
     if as_json:
@@ -84,9 +84,8 @@ def _clients(tables: ClientTables, asked: Asked) -> Clients:
             f"{asked.source.path} holds one client, whom protocol {asked.words['protocol']!r} cannot "
             "protect; name the column that tells clients apart with --group, or take --protocol plain."
         )
-    # Under differential privacy rows outside the domain are clipped: an error would tell of them.
-    domain = None if asked.declared.epsilon is not None else asked.declared.domain()
-    return gather(tables.arrays, names=tables.names, domain=domain)
+    private = asked.declared.epsilon is not None
+    return gather(tables.arrays, names=tables.names, domain=asked.declared.domain(), private=private)
 
 
 def _range(asked: Asked, n_rows: int) -> range | None:

@@ -36,7 +36,8 @@ class ClientData:
     """One client's rows, and their labels where it has them.
 
     Args:
-        features: float64 of shape (n_rows, n_features), n_rows >= 1, finite.
+        features: float64 of shape (n_rows, n_features), finite. Only a question whose answers are noised
+            is asked of a client without rows.
         labels: int64 codes of shape (n_rows,), or None.
         cache: what questions keep between sums (local centroids, clipped rows); it never leaves.
     """
@@ -47,7 +48,7 @@ class ClientData:
 
     def __post_init__(self) -> None:
         features = frozen_array(self.features)
-        if features.ndim != 2 or 0 in features.shape:
+        if features.ndim != 2 or features.shape[1] == 0:
             raise DataError(f"a client's data needs rows and columns, got shape {features.shape}.")
         if not np.isfinite(features).all():
             raise DataError("a client's data holds NaN or infinity; drop or impute these rows.")

@@ -19,7 +19,7 @@ from privfed.data.conversion import codes, feature_array, sorted_names, text_col
 from privfed.data.ordering import natural_key
 from privfed.data.reading import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix
 from privfed.data.table import ClientTable, ClientTables, check_finite, repeated
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import ArgumentError, DataError, PrivacyError
 
 PathLike = str | os.PathLike[str]
 
@@ -79,6 +79,8 @@ def load_clients(
     label: str | None = None,
     columns: Sequence[str] | None = None,
     separator: str | None = None,
+    clients: Sequence[str] | None = None,
+    private: bool = False,
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
 
@@ -98,6 +100,10 @@ def load_clients(
         columns: names of the feature columns, in the order to be used; None for all but group and label, in
             the order of the first client. Columns of other clients are matched by name.
         separator: character between the fields of a CSV file; None to find , ; tab or | in the header line.
+        clients: names of all clients, in the order to be used; of those that are not found, none has rows.
+            None for those that are found.
+        private: whether differential privacy will be claimed. A client may then hold no rows, and where a
+            column tells the clients apart, `clients` is needed: who is found would tell of rows.
 
     Returns:
         The clients. Labels are codes into `label_names`, the sorted values of all clients together.
@@ -107,18 +113,26 @@ def load_clients(
             label, or is given where each client has its own file or array; `separator` is not one character.
         DataError: a file is missing, empty, unreadable or of an unknown kind; a column is unknown, repeated,
             not numeric or not the same for all clients; a value is missing or infinite; some clients have no
-            labels.
+            labels, a client has no rows, or one is not named by `clients`.
+        PrivacyError: `private`, and the list of clients would be read off a column.
     """
     _check_choice(columns, group, label)
-    sources = _sources(Path(path), group, label, separator)
+    sources = _sources(Path(path), group, label, separator, private)
     for source in sources:
         # First of all: a misspelt group would otherwise show up as a column of text among the features.
         source.require([name for name in (source.group, source.label) if name is not None])
+    if private and clients is None and any(source.group is not None for source in sources):
+        raise PrivacyError(
+            f"under differential privacy the clients of {path} are declared: a list of those that have rows "
+            "would tell whose only row is in it. Name all of them with clients= (--clients)."
+        )
     names = _common_columns(sources, columns)
     labels = [text for source in sources if (text := source.texts(source.label, "label")) is not None]
     label_names = sorted_names(labels) if labels else None
     tables = [table for source in sources for table in _tables(source, names, label_names)]
-    return ClientTables(tuple(tables), tuple(names), label_names)
+    if clients is not None:
+        tables = _declared(tables, clients, len(names), labelled=label_names is not None)
+    return ClientTables(tuple(tables), tuple(names), label_names, private)
 
 
 def load_features(
@@ -173,22 +187,24 @@ def _check_choice(columns: Sequence[str] | None, group: str | None, label: str |
             )
 
 
-def _sources(path: Path, group: str | None, label: str | None, separator: str | None) -> list[_Source]:
+def _sources(
+    path: Path, group: str | None, label: str | None, separator: str | None, empty: bool
+) -> list[_Source]:
     if is_folder(path):
         _refuse_group(group, f"the folder {path}: each of its files is one client")
         files = sorted(files_of(path), key=lambda file: natural_key(stem(file)))
-        return [_own_file(file, label, separator) for file in files]
+        return [_own_file(file, label, separator, empty) for file in files]
     if suffix(path) != ".npz":
-        return [_Source(stem(path), str(path), read_frame(path, separator), label, group)]
+        return [_Source(stem(path), str(path), read_frame(path, separator, empty=empty), label, group)]
     arrays = read_arrays(path)
     if _FEATURES in arrays:
-        return [_rows_source(path, arrays, label, group)]
+        return [_rows_source(path, arrays, label, group, empty)]
     _refuse_group(group, f"{path}: without an array 'X' each of its arrays is one client")
     if label is not None:
         raise ArgumentError(
             f"label={label!r} cannot be used with {path}: without an array 'X' it has no labels."
         )
-    return _array_sources(path, arrays)
+    return _array_sources(path, arrays, empty)
 
 
 def _refuse_group(group: str | None, where: str) -> None:
@@ -196,52 +212,57 @@ def _refuse_group(group: str | None, where: str) -> None:
         raise ArgumentError(f"group={group!r} cannot be used with {where} already; leave it out.")
 
 
-def _own_file(path: Path, label: str | None, separator: str | None) -> _Source:
+def _own_file(path: Path, label: str | None, separator: str | None, empty: bool) -> _Source:
     """Read a file of a folder: the rows of one client."""
     name, origin = stem(path), f"client {stem(path)!r}"
     if suffix(path) != ".npz":
-        return _Source(name, origin, read_frame(path, separator), label)
+        return _Source(name, origin, read_frame(path, separator, empty=empty), label)
     arrays = read_arrays(path)
     if label is None and _LABEL in arrays:
         label = _LABEL
-    return _Source(name, origin, _rows_frame(path, arrays, (label,)), label)
+    return _Source(name, origin, _rows_frame(path, arrays, (label,), empty), label)
 
 
-def _rows_source(path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None) -> _Source:
+def _rows_source(
+    path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, empty: bool
+) -> _Source:
     """Make a source of X; the default label is not taken where it is named as the group, or the reverse."""
     if label is None and _LABEL in arrays and group != _LABEL:
         label = _LABEL
     if group is None and _GROUP in arrays and label != _GROUP:
         group = _GROUP
-    return _Source(stem(path), str(path), _rows_frame(path, arrays, (label, group)), label, group)
+    frame = _rows_frame(path, arrays, (label, group), empty)
+    return _Source(stem(path), str(path), frame, label, group)
 
 
-def _rows_frame(path: Path, arrays: dict[str, AnyArray], extra: Sequence[str | None]) -> pl.DataFrame:
+def _rows_frame(
+    path: Path, arrays: dict[str, AnyArray], extra: Sequence[str | None], empty: bool = False
+) -> pl.DataFrame:
     """Return X as columns x0, x1, ... together with the arrays of `extra`, one value a row."""
     if _FEATURES not in arrays:
         raise DataError(
             f"{path} has no array 'X'; save the rows as X. Its arrays are {_listed(sorted(arrays))}."
         )
-    frame = _array_frame(arrays[_FEATURES], f"array 'X' of {path}")
+    frame = _array_frame(arrays[_FEATURES], f"array 'X' of {path}", empty)
     for name in extra:
         if name is not None and name in arrays and name not in frame.columns:
             frame = frame.with_columns(_value_column(path, name, arrays[name], frame.height))
     return frame
 
 
-def _array_sources(path: Path, arrays: dict[str, AnyArray]) -> list[_Source]:
-    frames = {name: _array_frame(array, f"array {name!r} of {path}") for name, array in arrays.items()}
+def _array_sources(path: Path, arrays: dict[str, AnyArray], empty: bool) -> list[_Source]:
+    frames = {name: _array_frame(array, f"array {name!r} of {path}", empty) for name, array in arrays.items()}
     names = sorted(frames, key=natural_key)
     return [_Source(name, f"client {name!r}", frames[name], None) for name in names]
 
 
-def _array_frame(array: AnyArray, origin: str) -> pl.DataFrame:
+def _array_frame(array: AnyArray, origin: str, empty: bool) -> pl.DataFrame:
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise DataError(
             f"{origin} has shape {array.shape} and type {array.dtype}; "
             "save numbers of shape (n_rows, n_columns)."
         )
-    if 0 in array.shape:
+    if array.shape[1] == 0 or not (empty or len(array)):
         raise DataError(f"{origin} is empty (shape {array.shape}); leave it out or give it data.")
     values = _plain(array)
     return pl.DataFrame({f"x{position}": values[:, position] for position in range(values.shape[1])})
@@ -286,6 +307,8 @@ def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] 
     if clients is None:
         return [ClientTable(source.name, features, labels)]
     names = sorted_names([clients])
+    if not names:
+        return []
     members = codes(clients, names)
     # Stable, so that a client's rows stay in the order of the file.
     order, starts = (
@@ -296,3 +319,17 @@ def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] 
         ClientTable(name, features[rows], labels if labels is None else labels[rows])
         for name, rows in zip(names, np.split(order, starts), strict=True)
     ]
+
+
+def _declared(
+    tables: Sequence[ClientTable], clients: Sequence[str], width: int, labelled: bool
+) -> list[ClientTable]:
+    """Return a table for each declared client, in that order; of those that were not found, without rows."""
+    found = {table.name: table for table in tables}
+    if unknown := [name for name in found if name not in clients]:
+        raise DataError(
+            f"there are rows of a client {unknown[0]!r} that clients= (--clients) does not name; name it "
+            "there, or the column that tells clients apart with group= (--group)."
+        )
+    labels = np.empty(0, dtype=np.int64) if labelled else None
+    return [found.get(name) or ClientTable(name, np.empty((0, width)), labels) for name in clients]

@@ -101,12 +101,13 @@ def files_of(folder: Path) -> list[Path]:
     return entries
 
 
-def read_frame(path: Path, separator: str | None = None) -> pl.DataFrame:
+def read_frame(path: Path, separator: str | None = None, *, empty: bool = False) -> pl.DataFrame:
     """Read a CSV or Parquet file.
 
     Args:
         path: a file whose suffix is not ".npz".
         separator: one character between the fields of a CSV file; None to find it in the header line.
+        empty: whether it may have no rows.
 
     Returns:
         Its columns; those of a CSV file are text, so that an id "007" stays what it is.
@@ -117,7 +118,7 @@ def read_frame(path: Path, separator: str | None = None) -> pl.DataFrame:
     """
     content = _content(path)
     frame = _parquet(path, content) if suffix(path) == ".parquet" else _csv(path, content, separator)
-    if frame.height == 0:
+    if frame.height == 0 and not (empty and frame.width):
         raise DataError(f"{path} has no rows; leave it out or give it data.")
     return frame
 

@@ -59,8 +59,8 @@ class ClientTable:
         labels: int64 of shape (n_rows,), codes of the rows' true labels; None when there are none.
 
     Raises:
-        DataError: no name, no rows, no columns, not two-dimensional, not numeric, or another number of labels
-            than rows.
+        DataError: no name, no columns, not two-dimensional, not numeric, or another number of labels than
+            rows.
     """
 
     name: str
@@ -85,8 +85,6 @@ class ClientTable:
                 f"client {self.name!r} has features of shape {features.shape} and type {features.dtype}; "
                 "give a numeric array of shape (n_rows, n_columns)."
             )
-        if features.shape[0] == 0:
-            raise DataError(f"client {self.name!r} has no rows; leave it out or give it data.")
         if features.shape[1] == 0:
             raise DataError(f"client {self.name!r} has no feature columns; give it at least one.")
 
@@ -107,16 +105,18 @@ class ClientTables:
         columns: names of the feature columns, the same for every client.
         label_names: original values of the labels; a label is a code into it. None when there are no labels,
             or when the codes are all that is known.
+        private: whether the rows are for runs under differential privacy, where a client may hold none.
 
     Raises:
-        DataError: no client, two clients of one name, two columns of one name, a client with another number
-            of columns, a value that is missing or infinite, labels at some clients only, or a code without a
-            name.
+        DataError: no client, a client without rows, two clients of one name, two columns of one name, a
+            client with another number of columns, a value that is missing or infinite, labels at some clients
+            only, or a code without a name.
     """
 
     tables: tuple[ClientTable, ...]
     columns: tuple[str, ...]
     label_names: tuple[str, ...] | None = None
+    private: bool = False
 
     def __post_init__(self) -> None:
         for field in ("tables", "columns"):
@@ -160,6 +160,8 @@ class ClientTables:
                 f"client {table.name!r} has {table.features.shape[1]} columns, expected {len(self.columns)}; "
                 "give every client the same columns."
             )
+        if not (self.private or len(table.features)):
+            raise DataError(f"client {table.name!r} has no rows; leave it out or give it data.")
         check_finite(table.features, self.columns, f"client {table.name!r}")
 
     def _check_labels(self) -> None:
@@ -180,7 +182,7 @@ class ClientTables:
             self._check_codes(table, len(self.label_names))
 
     def _check_codes(self, table: ClientTable, n_names: int) -> None:
-        if table.labels is not None and (table.labels.min() < 0 or table.labels.max() >= n_names):
+        if table.labels is not None and ((table.labels < 0) | (table.labels >= n_names)).any():
             raise DataError(
                 f"client {table.name!r} has label codes outside [0, {n_names}); "
                 "a code must be a position in label_names."

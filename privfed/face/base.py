@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +41,34 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             ArgumentError: a word is out of its bounds.
         """
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> FederatedClusterer:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> FederatedClusterer:
         """Cluster the data of several clients.
 
         Args:
             X: a list of tables of shape (n_i, n_features), one a client; or one table.
             y: ignored by the clustering; labels (integer codes) that metrics on `federation_` may ask for.
             groups: with one table: the client of each row.
+            client_names: of all clients, in the order of their positions; None to read them off `groups`, or
+                to call those of a list 0, 1, ... Under differential privacy `groups` needs them: a client
+                whose rows are all left out takes part without rows.
 
         Returns:
             The fitted estimator.
         """
-        return self.fit_clients(self._gather(X, groups, y))
+        return self.fit_clients(self._gather(X, groups, y, client_names))
 
-    def resume(self, X: Any, y: Any = None, groups: Any = None) -> FederatedClusterer:
+    def resume(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> FederatedClusterer:
         """Finish the run in `run_dir` with the same clients: its totals are replayed, the rest is asked.
 
         Raises:
             RunFolderError: `run_dir` holds no readable run.
             ResumeError: the run there is of other clients or parameters.
         """
-        return self.fit_clients(self._gather(X, groups, y), resume=True)
+        return self.fit_clients(self._gather(X, groups, y, client_names), resume=True)
 
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
@@ -101,14 +108,14 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self._keep(self.federation_.run(algorithm), clients)
         return self
 
-    def _gather(self, X: Any, groups: Any, y: Any) -> Clients:
+    def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         check_surroundings(self.get_params(deep=False))
-        # Under differential privacy an error about rows outside the domain would tell: they are clipped.
-        domain = self.domain if self.privacy is None else None
+        private = self.privacy is not None
+        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
         if not is_client_list(X):
-            X = validate_data(self, X, dtype=np.float64)
-            return gather(X, groups, y, domain=domain)
-        clients = gather(X, groups, y, domain=domain)
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+            return gather(X, groups, y, **words)
+        clients = gather(X, groups, y, **words)
         if clients.columns is not None:
             self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -154,13 +161,17 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Return the distance of each row to each center, float64 of shape (n_rows, n_clusters)."""
         return np.asarray(np.sqrt(squared_distances(self._rows(X), self.cluster_centers_)))
 
-    def fit_predict(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit_predict(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Any:
         """Fit and return `labels_`."""
-        return self.fit(X, y, groups).labels_
+        return self.fit(X, y, groups, client_names).labels_
 
-    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Any:
         """Fit and return the distances to the centers; a list of arrays for a list of clients."""
-        self.fit(X, y, groups)
+        self.fit(X, y, groups, client_names)
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def save(self, path: str | Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.question import ClientData
-from privfed.errors import DataError
+from privfed.errors import ArgumentError, DataError, PrivacyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +54,60 @@ def gather(
     groups: Any = None,
     y: Any = None,
     *,
-    names: Sequence[str] | None = None,
+    names: Iterable[Any] | None = None,
     domain: Domain | None = None,
+    private: bool = False,
 ) -> Clients:
     """Return the clients of a list of tables, or of one table and the client of each row.
 
+    Args:
+        X: a list of tables, or one table.
+        groups: with one table: the client of each row.
+        y: labels, integer codes: a list for a list of tables.
+        names: of all clients, in the order of their positions: of the tables of a list, or all that
+            `groups` may name. One that it does not name holds no rows.
+        domain: what rows must lie in.
+        private: whether differential privacy is claimed. A client may then hold no rows, and rows may lie
+            outside the domain: an error would tell of them. A list of clients that is read off the rows
+            would tell too: with `groups` it is to be declared.
+
     Raises:
-        DataError: no clients, an empty client, NaN or infinity, text, other columns, repeated names,
+        DataError: no clients, a client without rows, NaN or infinity, text, other columns, repeated names,
             or rows outside the declared domain; the message names the client.
+        ArgumentError: `names` are no names, or there is nothing that they could name.
+        PrivacyError: with `groups` and `private`, no `names`.
     """
+    known = None if names is None else _checked_names(names)
     if is_client_list(X):
         if groups is not None:
             raise DataError("groups goes with one table, not with a list of tables; pass one of the two.")
-        clients = _from_list(X, y, names)
+        clients = _from_list(X, y, known)
+    elif groups is None:
+        if known is not None:
+            raise ArgumentError("client_names goes with groups, or with a list of tables; pass one of them.")
+        clients = _lone(_whole_table(X, private))
+    elif known is None and private:
+        raise PrivacyError(
+            "under differential privacy the clients are declared: a list of those that have rows would tell "
+            "whose only row is in the data. Pass client_names=[...], all of them, with groups, or a list of "
+            "tables, one a client."
+        )
     else:
-        clients = _from_table(X, groups, y)
+        clients = _from_table(_whole_table(X, private), groups, y, known)
     _check_alike(clients)
-    if domain is not None:
-        _check_domain(clients, domain)
+    if not private:
+        _check_rows(clients, domain)
     return clients
+
+
+def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ArgumentError(f"client_names must be a list of names, got client_names={names!r}.")
+    # Text, as the names that are read off the rows are: the number 3 and the text "3" are one client.
+    known = tuple(map(str, names))
+    if not known:
+        raise ArgumentError("client_names names no client; name all that take part.")
+    return known
 
 
 def _table(X: Any, name: str) -> FloatArray:
@@ -84,7 +119,7 @@ def _table(X: Any, name: str) -> FloatArray:
         rows = None
     if rows is None:
         raise DataError(f"client {name}: all values must be numbers; encode or drop the other columns.")
-    if rows.ndim != 2 or 0 in rows.shape:
+    if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
     if not np.isfinite(rows).all():
         raise DataError(f"client {name}: the data holds NaN or infinity; drop or impute these rows.")
@@ -108,7 +143,7 @@ def _codes(y: Any) -> npt.NDArray[np.int64] | None:
     if y is None:
         return None
     values = np.asarray(y)
-    if not np.issubdtype(values.dtype, np.integer):
+    if values.size and not np.issubdtype(values.dtype, np.integer):
         raise DataError(
             "labels of clients must be integer codes, the same for all clients; encode them first."
         )
@@ -130,12 +165,17 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
     return Clients(named, data, None, _columns(X, named))
 
 
-def _from_table(X: Any, groups: Any, y: Any) -> Clients:
-    table = np.asarray(check_array(X, dtype=np.float64), dtype=np.float64)
-    labels = None if y is None or groups is None else _codes(y)
-    if groups is None:
-        return Clients(("0",), (ClientData(table),), (np.arange(len(table)),))
-    ids = np.asarray(groups)
+def _whole_table(X: Any, private: bool) -> FloatArray:
+    least = 0 if private else 1
+    return np.asarray(check_array(X, dtype=np.float64, ensure_min_samples=least), dtype=np.float64)
+
+
+def _lone(table: FloatArray) -> Clients:
+    return Clients(("0",), (ClientData(table),), (np.arange(len(table)),))
+
+
+def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] | None) -> Clients:
+    labels, ids = _codes(y), np.asarray(groups)
     if ids.shape != (len(table),):
         raise DataError(f"groups of shape {ids.shape} do not name a client for each of {len(table)} rows.")
     missing = ids.dtype.kind == "f" and np.isnan(ids).any()
@@ -145,9 +185,18 @@ def _from_table(X: Any, groups: Any, y: Any) -> Clients:
         missing = True
     if missing:
         raise DataError("groups must name a client for each row: texts or numbers, none missing.")
-    rows = tuple(np.flatnonzero(owner == i) for i in range(len(unique)))
+    found = tuple(str(one) for one in unique.tolist())
+    names = found if names is None else names
+    positions = {name: i for i, name in enumerate(names)}
+    if unknown := [name for name in found if name not in positions]:
+        raise DataError(
+            f"groups names the client {unknown[0]!r}, which client_names does not; name all clients in it."
+        )
+    # Each row's client by its position in `names`, of which some may have no rows.
+    owner = np.array([positions[name] for name in found], dtype=np.intp)[owner]
+    rows = tuple(np.flatnonzero(owner == i) for i in range(len(names)))
     data = tuple(ClientData(table[own], None if labels is None else labels[own]) for own in rows)
-    return Clients(tuple(str(one) for one in unique.tolist()), data, rows)
+    return Clients(names, data, rows)
 
 
 def _check_alike(clients: Clients) -> None:
@@ -162,8 +211,15 @@ def _check_alike(clients: Clients) -> None:
             )
 
 
-def _check_domain(clients: Clients, domain: Domain) -> None:
+def _check_rows(clients: Clients, domain: Domain | None) -> None:
     for name, data in zip(clients.names, clients.data, strict=True):
+        if not data.n_rows:
+            raise DataError(
+                f"client {name}: the data needs rows, got shape {data.features.shape}; leave the client out, "
+                "or claim differential privacy, under which it answers noise."
+            )
+        if domain is None:
+            continue
         # Which client must mend its data is said, and no number of what it holds.
         if not domain.contains(data.features).all():
             raise DataError(f"client {name} has rows outside the domain; declare a larger one, or clip them.")

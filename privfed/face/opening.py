@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -264,6 +264,7 @@ def open_over(
     labels: Any = None,
     *,
     groups: Any = None,
+    client_names: Iterable[Any] | None = None,
     protocol: str | SecureSum = "masked",
     domain: Domain | None = None,
     policy: ClientPolicy | None = None,
@@ -272,8 +273,7 @@ def open_over(
     privacy: Privacy | None = None,
 ) -> Federation:
     """Return a federation over client arrays, for questions of their own (metrics)."""
-    # Under differential privacy an error about rows outside the domain would tell: they are clipped.
-    clients = gather(X, groups, labels, domain=domain if privacy is None else None)
+    clients = gather(X, groups, labels, names=client_names, domain=domain, private=privacy is not None)
     chosen = protocol_of(protocol)
     rule = CohortRule()
     configuration = configuration_of(

@@ -7,6 +7,7 @@ transformed where they lie and never sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -87,19 +88,22 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
         self.run_dir = run_dir
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Self:
         """Find mean and variance, or the range, of each feature.
 
         Args:
             X: a list of tables of shape (n_i, n_features), one a client; or one table.
             y: ignored.
             groups: with one table: the client of each row.
+            client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
 
         Returns:
             The fitted scaler.
         """
         self._check()
-        clients = self._gather(X, groups)
+        clients = self._gather(X, groups, client_names)
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
         spread, privacy = self.scaling == "standard", self.privacy
         algorithm = FeatureMoments(spread) if privacy is None else PrivateMoments(spread)
@@ -131,13 +135,13 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
         if self.scaling not in ("standard", "range"):
             raise ArgumentError(f'scaling must be "standard" or "range", got scaling={self.scaling!r}.')
 
-    def _gather(self, X: Any, groups: Any) -> Clients:
-        # Under differential privacy an error about rows outside the domain would tell: they are clipped.
-        domain = self.domain if self.privacy is None else None
+    def _gather(self, X: Any, groups: Any, names: Iterable[Any] | None) -> Clients:
+        private = self.privacy is not None
+        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
         if not is_client_list(X):
-            X = validate_data(self, X, dtype=np.float64)
-            return gather(X, groups, domain=domain)
-        clients = gather(X, groups, domain=domain)
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+            return gather(X, groups, **words)
+        clients = gather(X, groups, **words)
         self.n_features_in_ = clients.n_features
         if clients.columns is not None:
             self.feature_names_in_ = np.asarray(clients.columns, dtype=object)

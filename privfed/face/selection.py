@@ -174,6 +174,7 @@ def select_n_clusters(
     index: str | Callable[[Federation, Any], float] = "davies_bouldin",
     rule: Rule | None = None,
     groups: Any = None,
+    client_names: Iterable[Any] | None = None,
     resume: bool = False,
     watch: Watching | None = None,
     **words: Any,
@@ -195,6 +196,7 @@ def select_n_clusters(
             federation and centers, with `rule`.
         rule: "minimum", "maximum" or "elbow"; None takes the best direction of a named index.
         groups: with one table: the client of each row.
+        client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
         resume: go on with what an earlier call left in `run_dir`.
         watch: gives for each number of clusters a context whose value is called after every sum; not
             for a federation.
@@ -213,15 +215,20 @@ def select_n_clusters(
     model = estimator_of(estimator, words)
     if isinstance(clients, Federation) and words:
         raise ArgumentError(f"a federation keeps its own {', '.join(sorted(words))}; leave them out.")
+
+    def gathered(fitting: FederatedClusterer) -> Any:
+        named = isinstance(clients, Clients | Federation)
+        return clients if named else fitting._gather(clients, groups, None, client_names)
+
     if model.privacy is not None:
-        return _chosen_privately(model, clients, groups, range, index)
-    local = None if range is not None else _local_clusters(clients, groups, model)
+        return _chosen_privately(model, gathered, range, index)
+    local = None if range is not None else _local_clusters(gathered(model), model)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
     for number in candidates:
         fitted = clone(model).set_params(n_clusters=number)
         with nullcontext() if watch is None else watch(number) as watcher:
-            row = _tried(fitted, clients, groups, judge, resume, watcher)
+            row = _tried(fitted, gathered, judge, resume, watcher)
         if fitted.n_rows_ is not None and candidates[-1] > fitted.n_rows_:
             raise ArgumentError(
                 f"range goes up to {candidates[-1]} clusters, more than the {fitted.n_rows_} rows of all."
@@ -234,15 +241,15 @@ def select_n_clusters(
 
 
 def _chosen_privately(
-    model: FederatedClusterer, clients: Any, groups: Any, range: Any, index: Any
+    model: FederatedClusterer, gathered: Callable[[FederatedClusterer], Any], range: Any, index: Any
 ) -> SelectionResult:
-    if isinstance(clients, Federation) or range is None:
+    named = gathered(model)
+    if isinstance(named, Federation) or range is None:
         raise PrivacyError(
             "under differential privacy pass clients, not a federation, and the range of numbers: "
             "looking for one would be paid for."
         )
     name, candidates = str(index), _candidates(range, "minimum")
-    named = clients if isinstance(clients, Clients) else model._gather(clients, groups, None)
     choice = choose_privately(model, model.privacy, named, candidates, name)
     rows = [
         SelectionRow(k, value, None, fitted.n_iter_, choice.sums, choice.sent)
@@ -294,14 +301,16 @@ def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
     return model
 
 
-def _local_clusters(clients: Any, groups: Any, model: FederatedClusterer) -> LocalClusters:
+def _local_clusters(named: Clients | Federation, model: FederatedClusterer) -> LocalClusters:
     """Ask how many clusters each client finds on its own, before the first fit."""
     seed = seed_from(model.random_state) % 2**32
-    if isinstance(clients, Federation):
-        return local_cluster_counts(clients, most=MOST, seed=seed)
-    tables = [data.features for data in clients.data] if isinstance(clients, Clients) else clients
+    if isinstance(named, Federation):
+        return local_cluster_counts(named, most=MOST, seed=seed)
+    tables = [data.features for data in named.data]
     words = {name: getattr(model, name) for name in ("protocol", "domain", "policy")}
-    return local_cluster_counts(tables, most=MOST, seed=seed, groups=groups, random_state=seed, **words)
+    return local_cluster_counts(
+        tables, most=MOST, seed=seed, client_names=named.names, random_state=seed, **words
+    )
 
 
 def _candidates(numbers: Any, rule: Rule) -> list[int]:
@@ -318,21 +327,18 @@ def _candidates(numbers: Any, rule: Rule) -> list[int]:
 
 def _tried(
     model: FederatedClusterer,
-    clients: Any,
-    groups: Any,
+    gathered: Callable[[FederatedClusterer], Any],
     judge: Index,
     resume: bool,
     watcher: Watcher | None,
 ) -> SelectionRow:
     """Fit one number of clusters, and ask for its index."""
-    began = 0
-    if isinstance(clients, Federation):
-        began = len(clients.transcript.records)
-        _fit_over(model, clients)
+    began, named = 0, gathered(model)
+    if isinstance(named, Federation):
+        began = len(named.transcript.records)
+        _fit_over(model, named)
     else:
-        begun = _in_own_folder(model, resume)
-        named = clients if isinstance(clients, Clients) else model._gather(clients, groups, None)
-        model.fit_clients(named, resume=begun, watch=watcher)
+        model.fit_clients(named, resume=_in_own_folder(model, resume), watch=watcher)
     try:
         value = float(judge.value(model))
     except UndefinedIndexError:

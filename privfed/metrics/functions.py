@@ -1,7 +1,8 @@
 """Metrics as functions of client data and centers: each asks through the door, one sum.
 
-`clients` is a list of tables, or a federation (`model.federation_`), whose transcript then grows by
-the question. Where neither a domain is declared nor the federation knows ranges, the range sum comes
+`clients` is a list of tables, or one table with `groups=` (the client of each row) and, under differential
+privacy, `client_names=` (all clients, also such as have no rows), or a federation (`model.federation_`),
+whose transcript then grows by the question. Where neither a domain is declared nor the federation knows ranges, the range sum comes
 first (see "Reveals" of `privfed.metrics.ranges`). Each function reveals to whoever opens the total
 what its question's module says, over all clients.
 """

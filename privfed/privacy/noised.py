@@ -38,7 +38,8 @@ class Noised(Question):
 
     Statistics: those of `inner`, multiples of each entry's step. A client's answer is clipped into the
     ranges of `inner` (which moves two answers no further apart) or, at unit "client", each entry to
-    its limit in L2 norm; what was clipped is not counted.
+    its limit in L2 norm; what was clipped is not counted. A client without rows answers zeros, whatever
+    `inner` is, and its noise like any other: that it has none must not show.
 
     Args:
         inner: what is asked.
@@ -144,16 +145,28 @@ class Noised(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
-        answers = self.inner.answer_in_any_case(clients, generators)
-        flat = np.stack([self.inner.spec.flatten(answer) for answer in answers])
         # What is no number would be refused by the sum, and so tell of the rows.
-        flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
+        flat = np.nan_to_num(self._asked(clients, generators), nan=0.0, posinf=0.0, neginf=0.0)
         exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
         exact = np.clip(exact, *self._ends)
         if not self.by_server:
-            exact = exact + self._noise(len(answers), generators)
+            exact = exact + self._noise(len(clients), generators)
         noised = exact * self._flat_steps
         return [self.inner.spec.unflatten(vector) for vector in noised]
+
+    def _asked(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> FloatArray:
+        """Return what `inner` is answered, (n_clients, spec.size); only clients with rows are asked it."""
+        flat = np.zeros((len(clients), self.inner.spec.size))
+        held = [i for i, client in enumerate(clients) if client.n_rows]
+        if len(held) == len(clients):
+            answers = self.inner.answer_in_any_case(clients, generators)
+        else:
+            # No question has to know what a mean or a nearest row of nothing is.
+            asked = [clients[i] for i in held], [generators[i] for i in held]
+            answers = self.inner.answer_in_any_case(*asked) if held else []
+        for i, answer in zip(held, answers, strict=True):
+            flat[i] = self.inner.spec.flatten(answer)
+        return flat
 
     def _limited(self, flat: FloatArray) -> FloatArray:
         """Clip each entry of each client to its limit, and truncate toward zero: in steps."""

@@ -243,6 +243,8 @@ def test_differential_privacy_is_claimed_in_full_or_not_at_all(
         0,
         "--high",
         8,
+        "--clients",
+        "h1,h2,h3,h4,h5,h6",
     )
     claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
     found = json.loads(
@@ -265,6 +267,7 @@ def test_fit_takes_who_adds_which_noise(
 ) -> None:
     claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
     options = ("--group", "hospital", "--label", "species", "--low", 0, "--high", 8, "--algorithm", "dp")
+    options += ("--clients", "h1,h2,h3,h4,h5,h6")
     said = ("--noise", noise, "--mechanism", mechanism, "-k", 3, "--out", tmp_path / "r", "--quiet")
     invoke("fit", iris, *options, *claim, *said)
     terms = Transcript.load(tmp_path / "r").configuration.privacy
@@ -286,6 +289,8 @@ def test_under_privacy_no_number_of_rows_leads_to_an_error(
         0,
         "--high",
         2,
+        "--clients",
+        "c0,c1,c2,c3",
         "--out",
         tmp_path / "r",
     )

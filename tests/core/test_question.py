@@ -361,7 +361,6 @@ def test_question_that_cannot_be_asked_is_an_error(make: Callable[[Ranges], Ques
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [
-        pytest.param(np.empty((0, 2)), None, "needs rows and columns", id="no-rows"),
         pytest.param(np.empty((2, 0)), None, "needs rows and columns", id="no-columns"),
         pytest.param(np.zeros(3), None, "needs rows and columns", id="one-axis"),
         pytest.param([[np.nan]], None, "NaN or infinity", id="nan"),

@@ -28,11 +28,18 @@ K = 4
 N_LABELS = 3
 
 Run = Callable[..., Any]
-"""Takes the clients' tables and the words `privacy`, `protocol` and `run_dir`; returns what a user gets."""
+"""Takes the clients' tables and the words `privacy`, `protocol` and `run_dir`; returns what a user gets.
+
+Or one table in their place, with the words `groups` and `client_names`.
+"""
 
 
 def estimator(model: BaseEstimator) -> Run:
-    return lambda clients, **words: clone(model).set_params(random_state=3, **words).fit(clients)
+    def run(clients: Any, *, groups: Any = None, client_names: Any = None, **words: Any) -> Any:
+        fitting = clone(model).set_params(random_state=3, **words)
+        return fitting.fit(clients, groups=groups, client_names=client_names)
+
+    return run
 
 
 def selection(model: str, index: str, **known: Any) -> Run:
@@ -47,19 +54,22 @@ def centers_for(n_features: int) -> np.ndarray:
 
 
 def metric(name: str, **known: Any) -> Run:
-    def run(clients: list[np.ndarray], *, run_dir: object = None, **words: Any) -> Any:
-        return getattr(metrics, name)(clients, centers_for(clients[0].shape[1]), **known, **words)
+    def run(clients: Any, *, run_dir: object = None, **words: Any) -> Any:
+        return getattr(metrics, name)(clients, centers_for(clients[-1].shape[-1]), **known, **words)
 
     return run
 
 
-def agreement(clients: list[np.ndarray], *, run_dir: object = None, **words: Any) -> Any:
-    labels = [np.zeros(len(rows), dtype=np.int64) for rows in clients]
-    centers = centers_for(clients[0].shape[1])
+def agreement(clients: Any, *, run_dir: object = None, **words: Any) -> Any:
+    whole = isinstance(clients, np.ndarray)
+    labels = (
+        np.zeros(len(clients), dtype=np.int64) if whole else [np.zeros(len(own), np.int64) for own in clients]
+    )
+    centers = centers_for(clients[-1].shape[-1])
     return metrics.labels_agreement(clients, centers, labels, n_labels=N_LABELS, **words)
 
 
-def local_clusters(clients: list[np.ndarray], *, run_dir: object = None, **words: Any) -> Any:
+def local_clusters(clients: Any, *, run_dir: object = None, **words: Any) -> Any:
     return local_cluster_counts(clients, most=6, **words)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ NEIGHBOURS = {
     "one that repeats another": (BASE, np.vstack([BASE[:-1], BASE[:1]])),
     "one more than declared": (FULL, np.vstack([FULL, rows_of(2, 1)])),
     "all of them": (BASE[:1], BASE[1:2]),
+    "its only one": (BASE[:1], BASE[:0]),
     "one column then constant": (
         np.hstack([BASE[:, :2], np.zeros((50, 1))]),
         np.hstack([BASE[:, :2], np.r_[np.zeros(49), 0.5][:, None]]),
@@ -126,8 +128,28 @@ def privacy_for(protocol: str, domain: Domain, unit: str, neighbours: str = "add
     )
 
 
+OTHERS = (rows_of(3, 40), rows_of(4, 30))
+"""Rows of the other two clients."""
+
+
+def in_one_table(clients: list[np.ndarray]) -> dict[str, Any]:
+    """Return the words for clients whose rows are mixed in one table."""
+    names = ["c", "a", "b"]
+    order = np.random.default_rng(7).permutation(sum(map(len, clients)))
+    groups = np.repeat(names, [len(own) for own in clients])
+    return {"clients": np.concatenate(clients)[order], "groups": groups[order], "client_names": names}
+
+
 def seen(
-    run: Run, folder: Path, protocol: str, privacy: Privacy, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    folder: Path,
+    protocol: str,
+    privacy: Privacy,
+    rows: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    others: Sequence[np.ndarray] = OTHERS,
+    mixed: bool = False,
 ) -> list[object]:
     """Return everything that a run shows to others: files, records, traffic, result or error, warnings."""
     opened: list[Federation] = []
@@ -137,13 +159,14 @@ def seen(
         begin(self, *args, **words)
         opened.append(self)
 
-    clients = [rows, rows_of(3, 40), rows_of(4, 30)]
+    clients = [rows, *others]
+    given = in_one_table(clients) if mixed else {"clients": clients}
     with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         patch.setattr(Federation, "__init__", begun)
         warnings.simplefilter("always")
         secure_sum = "plain" if protocol == "plain" else Masked(colluders=0)
         try:
-            found = shown(run(clients, privacy=privacy, protocol=secure_sum, run_dir=folder))
+            found = shown(run(**given, privacy=privacy, protocol=secure_sum, run_dir=folder))
         except PrivFedError as error:
             found = repr(error)
     records = [

@@ -30,7 +30,11 @@ from tests.privacy.tapes import (
 )
 
 FAR = "one more, far outside the domain"
-OTHERS = {"few, far outside": 5.0 * rows_of(9, 3), "too many": rows_of(8, MOST_ROWS + 9)}
+OTHERS = {
+    "few, far outside": 5.0 * rows_of(9, 3),
+    "too many": rows_of(8, MOST_ROWS + 9),
+    "none": BASE[:0],
+}
 """Clients in the place of the first."""
 
 
@@ -46,11 +50,12 @@ def identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[
         domain: Domain = BOX,
         unit: str = "record",
         neighbours: str = "add-remove",
+        **words: Any,
     ) -> None:
         privacy, tape = privacy_for(protocol, domain, unit, neighbours), Tape(monkeypatch)
-        first = seen(run, tmp_path / "one", protocol, privacy, one, monkeypatch)
+        first = seen(run, tmp_path / "one", protocol, privacy, one, monkeypatch, **words)
         tape.replay()
-        second = seen(run, tmp_path / "other", protocol, privacy, other, monkeypatch)
+        second = seen(run, tmp_path / "other", protocol, privacy, other, monkeypatch, **words)
         # All answers of the second run were made, with noise of its own, and none was sent.
         assert tape.differed == len(tape.answers) > 0
         for of_one, of_other in zip(first, second, strict=True):
@@ -107,6 +112,19 @@ def test_no_record_shows_in_anything(
     identical(RECORD[name], *NEIGHBOURS[case], protocol, domain)
 
 
+@pytest.mark.parametrize("name", RECORD)
+def test_no_clients_only_record_shows_in_one_table_of_declared_clients(name: str, identical) -> None:  # type: ignore[no-untyped-def]
+    identical(RECORD[name], *NEIGHBOURS["its only one"], mixed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "mixed"),
+    [("DPKMeans", True), ("KFED", False), *((name, False) for name in ("FederatedScaler", "score"))],
+)
+def test_the_only_record_of_all_clients_does_not_show(name: str, mixed: bool, identical) -> None:  # type: ignore[no-untyped-def]
+    identical(RECORD[name], *NEIGHBOURS["its only one"], others=[BASE[:0]] * 2, mixed=mixed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", REPLACED)
 @pytest.mark.parametrize("name", RECORD)
@@ -118,8 +136,10 @@ def test_no_replaced_record_shows_in_anything(name: str, case: str, identical) -
     ("case", "protocol"),
     [
         ("few, far outside", "plain"),
+        ("none", "plain"),
         pytest.param("too many", "plain", marks=pytest.mark.slow),
         pytest.param("few, far outside", "masked", marks=pytest.mark.slow),
+        pytest.param("none", "masked", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("name", CLIENT)

@@ -21,6 +21,7 @@ from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, MessageError
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
+from tests.core.question_examples import EXAMPLES
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 20)
 CENTERS = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.9]])
@@ -273,3 +274,32 @@ def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool,
 def test_what_cannot_be_noised_says_why(build: Callable[[], Noised], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         build()
+
+
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Noised"}))
+@pytest.mark.parametrize("sizes", [(7, 0, 5), (0, 0, 0), (0, 3, 0)])
+def test_a_client_without_rows_answers_zeros_whatever_is_asked(name: str, sizes: tuple[int, ...]) -> None:
+    inner = EXAMPLES[name](RANGES, CENTERS)
+    exact = replace(noised(inner, limits=np.full(len(inner.spec.entries), 2.0)), by_server=True)
+    rows = [np.random.default_rng(size).uniform(-1, 1, (size, 2)) for size in sizes]
+    clients = [ClientData(own, np.zeros(len(own), dtype=np.int64)) for own in rows]
+    answers = exact.answer_all(clients, [np.random.default_rng(i) for i in range(3)])
+    for i, (client, answer) in enumerate(zip(clients, answers, strict=True)):
+        found = exact.spec.flatten(answer)
+        alone = exact.spec.flatten(
+            exact.answer(ClientData(client.features, client.labels), np.random.default_rng(i))
+        )
+        np.testing.assert_array_equal(found, alone if client.n_rows else 0.0)
+
+
+@pytest.mark.parametrize("name", ["RelativeSums", "LocalMovements-batches"])
+def test_a_rehearsals_noise_is_its_clients_whoever_else_has_rows(name: str) -> None:
+    inner = EXAMPLES[name](RANGES, CENTERS)
+    question = noised(inner, limits=np.full(len(inner.spec.entries), 2.0))
+    full, other = data(1), data(2)
+    found = [
+        question.answer_all([first, full], [np.random.default_rng(i) for i in (8, 9)])
+        for first in (other, ClientData(np.empty((0, 2))))
+    ]
+    np.testing.assert_array_equal(question.spec.flatten(found[0][1]), question.spec.flatten(found[1][1]))
+    assert np.any(question.spec.flatten(found[1][0]))  # Noise, not zeros.
