@@ -2,9 +2,9 @@
 
 `clients` is a list of tables, or one table with `groups=` (the client of each row) and, under differential
 privacy, `client_names=` (all clients, also such as have no rows), or a federation (`model.federation_`),
-whose transcript then grows by the question. Where neither a domain is declared nor the federation knows ranges, the range sum comes
-first (see "Reveals" of `privfed.metrics.ranges`). Each function reveals to whoever opens the total
-what its question's module says, over all clients.
+whose transcript then grows by the question. Where neither a domain is declared nor the federation knows
+ranges, the range sum comes first (see "Reveals" of `privfed.metrics.ranges`). Each function reveals to
+whoever opens the total what its question's module says, over all clients.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **opt
         clients: list of tables of shape (n_i, n_features), or a federation.
         centers: (n_clusters, n_features).
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
+            no federation.
     """
     return _inertia(clients, centers, privacy, options)[0]
 
@@ -97,7 +98,8 @@ def labels_agreement(
         n_labels: number of codes, public; by default the largest code in `labels` plus one, which under
             differential privacy would tell of a row: then it is needed.
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
+            no federation.
     """
     if n_labels is None:
         if labels is None or privacy is not None:

@@ -176,7 +176,8 @@ def fuzzy_davies_bouldin(
         p: order of the Minkowski distance between centers, at least 1 (eq. 11).
         q: power of the distances of rows to centers, in [1, 64] (eq. 12).
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
+            no federation.
 
     Raises:
         ArgumentError: fewer than two centers, or a parameter out of its bounds.

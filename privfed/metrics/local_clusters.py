@@ -122,7 +122,8 @@ def local_cluster_counts(
         most: most clusters that a client looks for, in [2, 100].
         seed: of each client's own k-means.
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
+            no federation.
     """
     federation, ranges = _door(clients, None, privacy, options)
     question = LocalClusterCounts(ranges=ranges, most=most, seed=seed)

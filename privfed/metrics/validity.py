@@ -242,7 +242,8 @@ def davies_bouldin(
         p: at least 1.
         q: in [1, 8].
         privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state` where `clients` is a list.
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
+            no federation.
 
     Raises:
         UndefinedIndexError: fewer than two clusters hold rows.
