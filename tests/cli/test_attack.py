@@ -171,7 +171,9 @@ def test_audit_of_a_run(invoke, tmp_path):
     for name, rows in zip("abcde", clients, strict=True):
         np.savetxt(data / f"{name}.csv", rows, delimiter=",", header="x,y", comments="", fmt="%.17g")
     groups = np.repeat(list("abcde"), 40)
-    DPKMeans(3, privacy=privacy, run_dir=tmp_path / "run").fit(np.concatenate(clients), groups=groups)
+    DPKMeans(3, privacy=privacy, run_dir=tmp_path / "run").fit(
+        np.concatenate(clients), groups=groups, client_names=list("abcde")
+    )
     shown = invoke("audit", tmp_path / "run", "--truth", data, "--json").stdout
     found = json.loads(shown)
     assert found["verdict"] == found["unit"]["verdict"] == "not refuted"

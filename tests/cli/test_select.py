@@ -96,6 +96,7 @@ def test_without_a_range_the_clients_are_asked(invoke, base, tmp_path) -> None:
 @pytest.mark.parametrize("algorithm", ESTIMATORS)
 def test_every_algorithm_runs(invoke, words, tmp_path, algorithm) -> None:
     claim = "--epsilon 5 --delta 1e-6 --unit record --neighbours add-remove --low 0 --high 8"
+    claim += " --clients h1,h2,h3,h4,h5,h6"
     more = claim.split() if algorithm == "dp" else ["--max-iter", 3]
     invoke(*words, "--algorithm", algorithm, *more, "--out", tmp_path / "s")
     assert read(tmp_path / "s")["algorithm"] == algorithm
