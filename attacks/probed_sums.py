@@ -41,6 +41,7 @@ class ProbedSums:
         n_clusters: centroids of a question.
         client: position of the target; None for all together.
         inconsistent: tell the target the question and all others a decoy that parks their rows.
+        least: fewest rows of a group that clients show.
 
     Attributes:
         ranges: of the features.
@@ -56,9 +57,15 @@ class ProbedSums:
     """
 
     def __init__(
-        self, oracle: Asking, prior: Prior, n_clusters: int, client: int | None, inconsistent: bool
+        self,
+        oracle: Asking,
+        prior: Prior,
+        n_clusters: int,
+        client: int | None,
+        inconsistent: bool,
+        least: int = 1,
     ) -> None:
-        self._oracle, self._client, self._inconsistent = oracle, client, inconsistent
+        self._oracle, self._client, self._inconsistent, self._least = oracle, client, inconsistent, least
         setting = oracle.setting
         self._frame: Frame | None = None if setting.privacy is None else frame_of(setting)
         self.noised = self._frame is not None
@@ -128,7 +135,12 @@ class ProbedSums:
     def _located(self, prior: Prior) -> Ranges:
         """Ask for the ranges as an honest run begins."""
         domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
-        return self._driven(locate(Setting(self._oracle.clients, self._oracle.n_features, domain), ())).ranges
+        setting = Setting(self._oracle.clients, self._oracle.n_features, domain)
+        ranges = self._driven(locate(setting, ())).ranges
+        if domain is not None or self._least == 1:
+            return ranges
+        # A client that shows no few rows names ends that a few lie beyond: the server takes wider ones.
+        return Ranges(ranges.low - ranges.width / 2, ranges.high + ranges.width / 2, ranges.rows)
 
     def _driven(self, conversation: Conversation[Learned]) -> Learned:
         """Ask what an honest algorithm would, and return what it learns."""

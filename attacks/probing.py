@@ -79,7 +79,8 @@ class Probing(ActiveAttack[Points]):
     def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points:
         points = np.empty((0, oracle.n_features))
         try:
-            probe = _Probe(self, ProbedSums(oracle, prior, self.n_clusters, self.client, self.inconsistent))
+            asks = (self.n_clusters, self.client, self.inconsistent, self.least)
+            probe = _Probe(self, ProbedSums(oracle, prior, *asks))
             points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
         except REFUSED:
             # Refused before anything was learned.

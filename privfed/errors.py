@@ -100,6 +100,16 @@ class NotEnoughClientsError(ProtocolError):
         )
 
 
+REMEDIES = {
+    "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
+    "policy:undeclared": (
+        "The question, or a part of it, does not say which of its entries count rows: give its class a "
+        "`declaration` (privfed.core.declaration), empty where none does"
+    ),
+}
+"""Code of a refusal -> what helps, where the code does not say it."""
+
+
 class RefusedError(ProtocolError):
     """Clients refused to answer, so that no sum could be opened.
 
@@ -111,10 +121,8 @@ class RefusedError(ProtocolError):
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
-        remedy = ""
-        if "policy:budget" in self.codes.values():
-            remedy = ". A sum asked again is paid again: keep a share for that with Privacy(spare=...)"
-        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedy}")
+        remedies = "".join(f". {REMEDIES[code]}" for code in sorted(set(self.codes.values()) & set(REMEDIES)))
+        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedies}")
 
 
 class RepeatsSpentError(ProtocolError):

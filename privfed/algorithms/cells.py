@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, check_centers, sums_entry
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import IntArray, cell_sums
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -89,6 +90,11 @@ class CellSums(Cells):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and the sums of the same rows."""
+        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

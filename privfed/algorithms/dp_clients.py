@@ -26,7 +26,9 @@ import numpy as np
 
 from privfed.algorithms.dp_scale import Scale, octave
 from privfed.algorithms.dp_sums import HAIR, HashSums, SumsInCells
+from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -78,6 +80,11 @@ class ClientLengths(Question):
         if not 1.0 <= self.rows <= 2.0**40:
             raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
 
+    @property
+    def declaration(self) -> Declaration | None:
+        """Shares of a record, where the sums that they are shares of declare themselves."""
+        return self.inner.declaration and Declaration()
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """No length is above one."""
@@ -95,7 +102,15 @@ class ClientLengths(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        answers = self.inner.answer_in_any_case(clients, generators)
+        return self._spread(clients, self.inner.answer_in_any_case(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from sums that show no small group."""
+        return self._spread(clients, self.inner.answer_coarsely(clients, generators, coarseness))
+
+    def _spread(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
         return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
 
     def spread(self, answer: Statistics, n_rows: int) -> Statistics:

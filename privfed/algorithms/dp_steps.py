@@ -23,6 +23,8 @@ import numpy as np
 
 from privfed.algorithms.dp_sums import HAIR, SumsInCells
 from privfed.algorithms.lloyd import check_centers
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
 from privfed.core.memberships import check_fuzzifier, distances_alone, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -124,6 +126,12 @@ class LocalMovements(SumsInCells):
             raise ArgumentError("local steps need a weight and a sum for each center.")
 
     @property
+    def declaration(self) -> Declaration | None:
+        """Weights that count rows are counts still."""
+        inner = self.steps.declaration
+        return inner and Declaration(row_counts=(RowCounts("count", ("sum",)),) if inner.row_counts else ())
+
+    @property
     def _centers(self) -> FloatArray:
         centers = getattr(self.steps, "centers", None)
         if not isinstance(centers, np.ndarray):
@@ -140,9 +148,17 @@ class LocalMovements(SumsInCells):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
-        weight, total = (entry.name for entry in self.steps.spec.entries)
         with np.errstate(all="ignore"):  # A warning would tell of the rows.
-            answers = self.steps.answer_in_any_case(clients, generators)
+            return self._moved(self.steps.answer_in_any_case(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from local steps that show no small cluster."""
+        return self._moved(self.steps.answer_coarsely(clients, generators, coarseness))
+
+    def _moved(self, answers: Sequence[Statistics]) -> list[Statistics]:
+        weight, total = (entry.name for entry in self.steps.spec.entries)
         return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.lloyd import check_centers
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import FEW_FEATURES, IntArray, assign_alone, cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -59,6 +60,13 @@ class SumsInCells(Question):
 
     asks: ClassVar[tuple[str, ...]] = ("count", "sum")
     radius: float
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Counts of rows and sums of their offsets; distances of all rows."""
+        sums, totals = ("sum",) * ("sum" in self.asks), ("distance",) * ("distance" in self.asks)
+        counted = RowCounts("count", sums, totals=totals)
+        return Declaration(row_counts=(counted,) if "count" in self.asks else ())
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.radius) and self.radius >= 2.0**-900):

@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.gathered import check_enough, count_points, gather_points, union
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.points import LocalPoints, WeightedPoints, summed_kmeans
+from privfed.algorithms.points import LocalMeans, LocalPoints, WeightedPoints, summed_kmeans
 from privfed.algorithms.server_kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
 from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import stops
@@ -57,22 +57,23 @@ _MOST_DISTANCES = 1 << 22
 _REMEDY = "a smaller min_cluster_size, or clients with more rows"
 
 
-def _stepped(rows: FloatArray, centers: FloatArray, min_cluster_size: int) -> WeightedPoints:
+def _stepped(rows: FloatArray, centers: FloatArray, min_cluster_size: int) -> LocalMeans:
     """Return the means of one k-means step and their sizes, without those of fewer rows (lines 14 to 17).
 
-    Centers without rows are dropped first. Sizes are of the labels that the moved means give.
+    Centers without rows are dropped first. Sizes are of the labels that the moved means give: a mean can be
+    one of fewer rows than its size says, or of more.
     """
     counts, sums = cell_sums(rows, nearest(rows, centers), len(centers))
     held = counts > 0
     means = sums[held] / counts[held][:, None]
     sizes = np.bincount(nearest(rows, means), minlength=len(means)).astype(np.float64)
     kept = sizes >= min_cluster_size
-    return WeightedPoints(means[kept], sizes[kept])
+    return LocalMeans(means[kept], sizes[kept], counts[held][kept])
 
 
 def _stepped_all(
     clients: Sequence[FloatArray], centers: FloatArray, min_cluster_size: int
-) -> list[WeightedPoints]:
+) -> list[LocalMeans]:
     """Return what `_stepped` gives for each client, bit for bit, in one pass over all rows."""
     rows, k = np.concatenate(clients), len(centers)
     owner = np.repeat(np.arange(len(clients)), [len(own) for own in clients])
@@ -85,10 +86,10 @@ def _stepped_all(
     for j, column in enumerate(rows.T):
         distances += np.square(means[:, :, j].T[:, owner] - column)
     sizes = np.bincount(owner * k + distances.argmin(axis=0), minlength=len(counts)).astype(np.float64)
-    sizes = sizes.reshape(len(clients), k)
+    sizes, counts = sizes.reshape(len(clients), k), counts.reshape(len(clients), k)
     return [
-        WeightedPoints(own[kept], size[kept])
-        for own, size, kept in zip(means, sizes, sizes >= min_cluster_size, strict=True)
+        LocalMeans(own[kept], size[kept], count[kept])
+        for own, size, count, kept in zip(means, sizes, counts, sizes >= min_cluster_size, strict=True)
     ]
 
 
@@ -103,6 +104,7 @@ class SeededMeans(LocalPoints):
         seed: of the client's draws, below 2**32.
     """
 
+    counts_rows: ClassVar[bool | None] = True
     n_clusters: int
     min_cluster_size: int
     seed: int
@@ -114,7 +116,7 @@ class SeededMeans(LocalPoints):
                 f"{self.n_clusters}, {self.min_cluster_size} and {self.seed}."
             )
 
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Seed and step."""
         rows, rng = client.features, np.random.default_rng(self.seed)
         drawn = seeds(rows, np.ones(len(rows)), min(self.n_clusters, len(rows)), rng)
@@ -135,6 +137,7 @@ class SteppedMeans(LocalPoints):
         min_cluster_size: means of fewer rows are dropped.
     """
 
+    counts_rows: ClassVar[bool | None] = True
     centers: FloatArray
     min_cluster_size: int
 
@@ -146,7 +149,7 @@ class SteppedMeans(LocalPoints):
         if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
             raise ArgumentError(f"centers must be a finite table, got shape {self.centers.shape}.")
 
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Assign, drop the empty ones, step, and count anew.
 
         Raises:

@@ -15,7 +15,9 @@ import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, check_centers, sums_entry, value_resolution
 from privfed.algorithms.local_fuzzy import LEAST_POWERS, LocalFuzzy, Stack, blocks, check_local, local_fits
-from privfed.algorithms.points import LocalPoints, WeightedPoints
+from privfed.algorithms.points import LocalMeans, LocalPoints, no_means
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.memberships import check_fuzzifier
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -38,6 +40,7 @@ class FuzzyCentroids(LocalPoints):
         local_tol: change of the memberships below which the client stops; None never stops it.
     """
 
+    counts_rows: ClassVar[bool | None] = False
     centers: FloatArray
     m: float
     local_iter: int
@@ -49,18 +52,20 @@ class FuzzyCentroids(LocalPoints):
         check_fuzzifier(self.m)
         check_local(self.local_iter, self.local_tol)
 
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Run fuzzy c-means on the client's rows."""
         rows, d = client.features, client.n_features
         if self.centers.shape[1] != d:
             raise ArgumentError(f"centers need {d} columns, got shape {self.centers.shape}.")
         if not _has_distinct(rows, len(self.centers)):
-            return WeightedPoints(np.empty((0, d)), np.empty(0))
+            return no_means(d)
         words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
         fit = local_fits([rows], self.centers, **words)[0]  # type: ignore[arg-type]
         # Means lie between the rows but for rounding.
-        points = np.clip(fit.centers[fit.powers > LEAST_POWERS], rows.min(axis=0), rows.max(axis=0))
-        return WeightedPoints(points, np.ones(len(points)))
+        held = fit.powers > LEAST_POWERS
+        points = np.clip(fit.centers[held], rows.min(axis=0), rows.max(axis=0))
+        # No row has more than one in `powers` of such a mean: it is one of so many rows at least.
+        return LocalMeans(points, np.ones(len(points)), fit.powers[held])
 
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters."""
@@ -96,6 +101,11 @@ class FuzzySums(Question):
     def __post_init__(self) -> None:
         check_centers(self.centers, self.ranges)
         check_fuzzifier(self.m)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of u^m, at most one a row, and the sums of the rows so weighted."""
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -149,6 +159,11 @@ class WeightedFuzzyCentroids(Question):
         if self.weight not in ("u^m", "u"):
             raise ArgumentError(f'weight must be "u^m" or "u", got weight={self.weight!r}.')
 
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of u or u^m, at most one a row, and as many local centers."""
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Weights up to the rows of a client; that many local centers, which lie between rows or stay."""
@@ -170,10 +185,20 @@ class WeightedFuzzyCentroids(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
+        return [self._weighted(fit) for fit in self._fits(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a local center of few rows, by its u^m, has no weight."""
+        answers = [self._weighted(fit, coarseness.min_count) for fit in self._fits(clients)]
+        return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
+
+    def _fits(self, clients: Sequence[ClientData]) -> list[LocalFuzzy]:
         rows = [client.features for client in clients]
         words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
-        return [self._weighted(fit) for fit in local_fits(rows, self.centers, **words)]  # type: ignore[arg-type]
+        return local_fits(rows, self.centers, **words)  # type: ignore[arg-type]
 
-    def _weighted(self, fit: LocalFuzzy) -> Statistics:
-        weight = fit.powers if self.weight == "u^m" else fit.supports
+    def _weighted(self, fit: LocalFuzzy, least: int = 0) -> Statistics:
+        weight = np.where(fit.powers >= least, fit.powers if self.weight == "u^m" else fit.supports, 0.0)
         return Statistics(weight=weight, weighted=weight[:, None] * fit.centers)

@@ -21,7 +21,9 @@ import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, value_resolution
 from privfed.algorithms.points import LocalPoints, WeightedPoints
+from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import Ask, Conversation
+from privfed.core.declaration import Declaration
 from privfed.core.domain import Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.slots import Slots
@@ -68,6 +70,11 @@ class GatheredPoints(_FewPoints):
     beyond `most` are left out.
     """
 
+    @property
+    def declaration(self) -> Declaration:
+        """Weights, and the points, which are means, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("weight", means="point"))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Points in the ranges, or zero; weights up to the heaviest of a client."""
@@ -86,9 +93,19 @@ class GatheredPoints(_FewPoints):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
+        self._prepare(clients)
+        return [self._padded(held) for held in self.points.all_of(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        self._prepare(clients)
+        return [self._padded(held) for held in self.points.all_of(clients, coarseness)]
+
+    def _prepare(self, clients: Sequence[ClientData]) -> None:
         if isinstance(self.points, PreparedPoints):
             self.points.prepare(clients)
-        return [self._padded(self.points.of(client)) for client in clients]
 
     def _padded(self, held: WeightedPoints) -> Statistics:
         n = min(self.most, len(held.points))
@@ -102,6 +119,11 @@ class GatheredPoints(_FewPoints):
 class PointCount(_FewPoints):
     """Ask how many points the clients hold. Statistics: `points` (1,)."""
 
+    @property
+    def declaration(self) -> Declaration:
+        """Points, not rows."""
+        return Declaration()
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most `most`."""
@@ -111,8 +133,16 @@ class PointCount(_FewPoints):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        held = [len(self.points.of(client).points) for client in clients]
-        return [Statistics(points=[min(self.most, n)]) for n in held]
+        return self._counted(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._counted(self.points.all_of(clients, coarseness))
+
+    def _counted(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        return [Statistics(points=[min(self.most, len(own.points))]) for own in held]
 
 
 def gather_points(

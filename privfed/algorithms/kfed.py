@@ -25,13 +25,13 @@ rows can often tell how many rows each is of, and with several restarts single r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from privfed.algorithms.gathered import check_enough, count_points, gather_points, of_cohort, union
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.points import LocalPoints, WeightedPoints, summed_kmeans
+from privfed.algorithms.points import LocalMeans, LocalPoints, WeightedPoints, no_means, summed_kmeans
 from privfed.algorithms.server_kmeans import Clustering, lloyd, many_distances, seeds, weighted_kmeans
 from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import stops
@@ -63,6 +63,7 @@ class LocalCentroids(LocalPoints):
         seed: of the client's draws, below 2**32.
     """
 
+    counts_rows: ClassVar[bool | None] = False
     n_clusters: int
     local: str
     min_cluster_size: int
@@ -77,14 +78,15 @@ class LocalCentroids(LocalPoints):
         if self.local not in LOCAL:
             raise ArgumentError(f"local must be one of {LOCAL}, got local={self.local!r}.")
 
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Cluster the client's rows."""
         rows, k = client.features, self.n_clusters
         if len(rows) < k or len(np.unique(rows, axis=0)) < k:
-            return WeightedPoints(np.empty((0, rows.shape[1])), np.empty(0))
+            return no_means(rows.shape[1])
         found = self._clustered(rows, np.random.default_rng(self.seed))
-        kept = np.bincount(found.labels, minlength=k) >= self.min_cluster_size
-        return WeightedPoints(found.centers[kept], np.ones(int(kept.sum())))
+        sizes = np.bincount(found.labels, minlength=k)
+        kept = sizes >= self.min_cluster_size
+        return LocalMeans(found.centers[kept], np.ones(int(kept.sum())), sizes[kept].astype(np.float64))
 
     def _clustered(self, rows: FloatArray, rng: np.random.Generator) -> Clustering:
         each = np.ones(len(rows))

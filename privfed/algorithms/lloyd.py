@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import assign_each, cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -67,6 +68,11 @@ class LloydSums(Question):
 
     def __post_init__(self) -> None:
         check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and the sums of the same rows."""
+        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

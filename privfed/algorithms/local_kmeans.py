@@ -6,10 +6,11 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, Algorithm 2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
 from privfed.core.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest, squared_distances
 from privfed.core.domain import FloatArray
 
@@ -22,15 +23,34 @@ class LocalUpdate:
         centers: local centroids, float64 of shape (n_clusters, n_features).
         counts: rows assigned to each of the received global centroids (eq. 7), shape (n_clusters,).
         received: the global centroids that the steps started from.
+        rows: rows that each local centroid is the mean of, shape (n_clusters,); zero where it never moved.
     """
 
     centers: FloatArray
     counts: FloatArray
     received: FloatArray
+    rows: FloatArray
+
+    def coarsened(self, coarseness: Coarseness, most: float) -> LocalUpdate:
+        """Return the update of a client that shows no small cluster: it is one without rows.
+
+        Args:
+            coarseness: what is shown.
+            most: rows of a client.
+        """
+        counts, few = coarseness.kept(self.counts, most), coarseness.min_count
+        small = ((self.rows > 0.0) & (self.rows < few)) | ((self.counts > 0.0) & (counts == 0.0))
+        # A centroid without rows stays where it was received (section 2.4).
+        return replace(
+            self,
+            centers=np.where(small[:, None], self.received, self.centers),
+            counts=np.where(small, 0.0, counts),
+            rows=np.where(small, 0.0, self.rows),
+        )
 
 
 class _Stack:
-    """Rows of several clients, one after the other, and centroids of each."""
+    """Rows of several clients, one after the other, centroids of each, and how many rows these are of."""
 
     def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
         self.clients = clients
@@ -38,6 +58,7 @@ class _Stack:
         self.owner = np.repeat(np.arange(len(clients)), [len(rows) for rows in clients])
         self.n_clusters = len(centers)
         self.centers = np.repeat(centers[None], len(clients), axis=0)
+        self.behind = np.zeros(self.centers.shape[:2])
 
     def assign(self) -> IntArray:
         """Return each row's nearest centroid among its client's own."""
@@ -64,6 +85,7 @@ class _Stack:
         held = (counts > 0) & active[:, None]
         means = sums.reshape(self.centers.shape)[held] / counts[held][:, None]
         self.centers[held] = means
+        self.behind[held] = counts[held]
         return counts
 
 
@@ -104,7 +126,8 @@ def local_updates(
                 break
     if first_counts is None:
         raise ValueError("local_iter is at least 1")
-    return [LocalUpdate(own, held, centers) for own, held in zip(stack.centers, first_counts, strict=True)]
+    parts = zip(stack.centers, first_counts, stack.behind, strict=True)
+    return [LocalUpdate(own, held, centers, behind) for own, held, behind in parts]
 
 
 def _relocate(stack: _Stack, counts: FloatArray, active: np.ndarray) -> None:
@@ -114,3 +137,4 @@ def _relocate(stack: _Stack, counts: FloatArray, active: np.ndarray) -> None:
         distance = squared_distances(rows, own[counts[client] > 0]).min(axis=1)
         farthest = np.argsort(-distance, kind="stable")[: len(empty)]
         own[empty[: len(farthest)]] = rows[farthest]
+        stack.behind[client, empty[: len(farthest)]] = 1.0

@@ -29,7 +29,9 @@ import numpy as np
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts import MOST_START_SUMS, Init, Starts
+from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -54,7 +56,11 @@ def cohort_size(fraction: float, n_clients: int) -> int:
 
 
 class _Stack:
-    """Rows of several clients, one after the other, each client's own centroids and its cluster sizes."""
+    """Rows of several clients, one after the other, each client's own centroids and its cluster sizes.
+
+    Attributes:
+        fewest: rows that moved a centroid in the epoch in which they were the fewest; infinite for none.
+    """
 
     def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
         self.rows = clients[0] if len(clients) == 1 else np.concatenate(clients)
@@ -62,6 +68,7 @@ class _Stack:
         self.owner = np.repeat(np.arange(len(clients)), self.sizes)
         self.centers = np.repeat(centers[None], len(clients), axis=0)
         self.counts = np.zeros(self.centers.shape[:2])
+        self.fewest = np.full(self.counts.shape, np.inf)
 
     def step(self, batch: IntArray | slice, rate: float) -> None:
         """Move each client's centroids towards the means of its rows in the batch (Algorithm 1)."""
@@ -166,6 +173,11 @@ class MiniBatchMovements(Question):
         # Rates are at most one: a local centroid stays in the box that spans the ranges and its start.
         return np.minimum(self.ranges.low, self.centers), np.maximum(self.ranges.high, self.centers)
 
+    @property
+    def declaration(self) -> Declaration:
+        """Rows of the last epoch, and how far its centroid moved, so many times."""
+        return Declaration(row_counts=(RowCounts("weight", ("movement",)),))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Weights up to the rows of a client; movements up to that many rows from a centroid to a border."""
@@ -186,11 +198,29 @@ class MiniBatchMovements(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
+        return self._movements(self._stepped(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a centroid that few rows ever moved has none."""
+        stack = self._stepped(clients, generators)
+        # At rate one the last epoch alone decides where a centroid ends: it is the mean of its rows.
+        few = stack.fewest if self.client_learning_rate < 1.0 else stack.counts
+        stack.counts[few < coarseness.min_count] = 0.0
+        counts = self.declaration.row_counts
+        return [coarseness.of(answer, counts, self.spec) for answer in self._movements(stack)]
+
+    def _stepped(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> _Stack:
         stack = _Stack([client.features for client in clients], self.centers)
         for steps in _epochs(stack.sizes, self.epochs, self.batch_size, generators):
             stack.counts[:] = 0.0
             for batch in steps:
                 stack.step(batch, self.client_learning_rate)
+            np.minimum(stack.fewest, stack.counts, out=stack.fewest, where=stack.counts > 0.0)
+        return stack
+
+    def _movements(self, stack: _Stack) -> list[Statistics]:
         # Rounding may carry a centroid over the border by its last bit.
         moved = np.clip(stack.centers, *self._reach) - self.centers
         movements = stack.counts[:, :, None] * moved

@@ -20,7 +20,9 @@ import numpy as np
 
 from privfed.algorithms.cells import Cells
 from privfed.algorithms.lloyd import RESOLUTION, check_centers, sums_entry
+from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import EVERYONE, Ask, Conversation
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import IntArray, assign, cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Part, Question, register
@@ -39,12 +41,53 @@ class WeightedPoints(NamedTuple):
     weights: FloatArray
 
 
+class LocalMeans(NamedTuple):
+    """Points of one client, and of how many of its rows each is a mean.
+
+    Attributes:
+        points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
+        weights: float64 of shape (n_points,), not negative.
+        rows: float64 of shape (n_points,): in each mean no row has more than a share of 1 / rows.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    rows: FloatArray
+
+
+def no_means(n_features: int) -> LocalMeans:
+    """Return the points of a client that has none."""
+    return LocalMeans(np.empty((0, n_features)), np.empty(0), np.empty(0))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalPoints(Part, ABC):
-    """How a client makes points of its rows: a frozen dataclass, deterministic, kept in the cache."""
+    """How a client makes points of its rows: a frozen dataclass, deterministic, kept in the cache.
+
+    Attributes:
+        counts_rows: whether weights count rows (True) or are one each (False); None declares nothing.
+    """
+
+    counts_rows: ClassVar[bool | None] = None
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Points are means, whose numbers of rows `make` gives."""
+        return None if self.counts_rows is None else Declaration()
+
+    def row_counts(self, entry: str, *, sums: str = "", means: str = "") -> tuple[RowCounts, ...]:
+        """Return what a question declares of an entry that adds up weights.
+
+        Args:
+            entry: its name.
+            sums: name of the entry that adds up weighted points.
+            means: name of the entry that holds points.
+        """
+        counted = RowCounts(entry, (sums,) if sums else (), (means,) if means else ())
+        return (counted,) if self.counts_rows else ()
 
     @abstractmethod
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Return the client's points; called once, then kept."""
 
     @abstractmethod
@@ -57,13 +100,33 @@ class LocalPoints(Part, ABC):
         return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for value in held)
 
     def of(self, client: ClientData) -> WeightedPoints:
-        """Return the client's points, from its cache where they are."""
+        """Return the client's points."""
+        return WeightedPoints(*self._made(client)[:2])
+
+    def coarsely(self, client: ClientData, coarseness: Coarseness) -> WeightedPoints:
+        """Return the client's points without those of few rows, weights rounded where they count rows."""
+        points, weights, rows = self._made(client)
+        if self.counts_rows:
+            weights = coarseness.kept(weights)
+        shown = (rows >= coarseness.min_count) & (weights > 0.0)
+        return WeightedPoints(points[shown], weights[shown])
+
+    def all_of(
+        self, clients: Sequence[ClientData], coarseness: Coarseness | None = None
+    ) -> list[WeightedPoints]:
+        """Return several clients' points: all of them, or as far as they are shown."""
+        if coarseness is None:
+            return [self.of(client) for client in clients]
+        return [self.coarsely(client, coarseness) for client in clients]
+
+    def _made(self, client: ClientData) -> LocalMeans:
+        """Return what was made of the client's rows, from its cache where it is."""
         kept = client.cache.get(type(self))
         if not isinstance(kept, tuple) or kept[0] != self.key():
             # One set of points a kind: the next round's replace the last one's.
             kept = (self.key(), self.make(client))
             client.cache[type(self)] = kept
-        made: WeightedPoints = kept[1]
+        made: LocalMeans = kept[1]
         return made
 
 
@@ -96,6 +159,11 @@ class PointCells(Cells):
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     points: LocalPoints
 
+    @property
+    def declaration(self) -> Declaration:
+        """Weights and weighted sums, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Weights up to the heaviest of a client; sums of that many points in the ranges."""
@@ -105,7 +173,15 @@ class PointCells(Cells):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        held = [self.points.of(client) for client in clients]
+        return self._summed(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._summed(self.points.all_of(clients, coarseness))
+
+    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
         return [weighted_cell_sums(own, self.cells(own.points), self.n_cells) for own in held]
 
 
@@ -128,6 +204,11 @@ class PointSums(Question):
     def __post_init__(self) -> None:
         check_centers(self.centers, self.ranges)
 
+    @property
+    def declaration(self) -> Declaration:
+        """Weights and weighted sums, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Weights up to the heaviest of a client; sums of that many points in the ranges."""
@@ -137,7 +218,16 @@ class PointSums(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        k, held = len(self.centers), [self.points.of(client) for client in clients]
+        return self._summed(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._summed(self.points.all_of(clients, coarseness))
+
+    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        k = len(self.centers)
         return [weighted_cell_sums(own, assign(own.points, self.centers), k) for own in held]
 
 

@@ -13,15 +13,23 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.algorithms.cells import CellSums, cell_layout
-from privfed.algorithms.points import LocalPoints, PointCells, WeightedPoints, summed_kmeans
+from privfed.algorithms.points import (
+    LocalMeans,
+    LocalPoints,
+    PointCells,
+    WeightedPoints,
+    no_means,
+    summed_kmeans,
+)
 from privfed.core.conversation import EVERYONE, Ask, Conversation
+from privfed.core.distances import cell_sums
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import ClientData, register
 from privfed.errors import ArgumentError, DataError
@@ -61,6 +69,7 @@ class KMeansCentroids(LocalPoints):
         seed: of each client's own k-means, below 2**32.
     """
 
+    counts_rows: ClassVar[bool | None] = False
     n_clusters: int
     seed: int
 
@@ -70,15 +79,19 @@ class KMeansCentroids(LocalPoints):
                 f"local k-means needs clusters and a seed below 2**32, got {self.n_clusters} and {self.seed}."
             )
 
-    def make(self, client: ClientData) -> WeightedPoints:
+    def make(self, client: ClientData) -> LocalMeans:
         """Cluster the client's rows."""
         rows, k = client.features, self.n_clusters
         if len(rows) < k or len(np.unique(rows, axis=0)) < k:
-            return WeightedPoints(np.empty((0, rows.shape[1])), np.empty(0))
+            return no_means(rows.shape[1])
         fitted = _k_means(rows, None, k, 5, self.seed)
-        held = np.bincount(fitted.labels_, minlength=k) >= 2
+        sizes, sums = cell_sums(rows, np.asarray(fitted.labels_, dtype=np.intp), k)
+        held = sizes >= 2
         centers = np.asarray(fitted.cluster_centers_[held], dtype=np.float64)
-        return WeightedPoints(centers, np.ones(len(centers)))
+        # k-means may stop a step short of its labels: of how many rows such a centroid is, nobody knows.
+        off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
+        known = off <= 1e-9 * np.ptp(rows, axis=0).max()
+        return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 0.0))
 
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters."""

@@ -15,6 +15,8 @@ import numpy as np
 
 from privfed.algorithms.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
 from privfed.algorithms.local_kmeans import LocalUpdate, local_updates
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -60,7 +62,8 @@ def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
         ArgumentError: it fails there, or returns something else than one number a cluster.
     """
     received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
-    update = LocalUpdate(received + 0.01, np.cumsum(np.ones(n_clusters)) + 1.0, received)
+    counts = np.cumsum(np.ones(n_clusters)) + 1.0
+    update = LocalUpdate(received + 0.01, counts, received, counts)
     try:
         _weights(name, update)
     except ArgumentError:
@@ -107,6 +110,11 @@ class _LocalSteps(Question):
             relocate_empty=self.relocate_empty,
         )
 
+    def coarse_updates(self, clients: Sequence[ClientData], coarseness: Coarseness) -> list[LocalUpdate]:
+        """Return each client's local update without its small clusters."""
+        rows = float(self.ranges.rows)
+        return [update.coarsened(coarseness, rows) for update in self.updates(clients)]
+
     def _centroid_bounds(self, clusters: slice | FloatArray = slice(None)) -> tuple[FloatArray, FloatArray]:
         # A local centroid is a mean of rows, or the received centroid where it has none.
         centers = self.centers[clusters if isinstance(clusters, slice) else clusters.astype(np.intp)]
@@ -133,6 +141,12 @@ class WeightedCentroids(_LocalSteps):
         if self.weights not in _WEIGHTINGS:
             raise ArgumentError(f"weights={self.weights!r} is not registered; known: {sorted(_WEIGHTINGS)}.")
 
+    @property
+    def declaration(self) -> Declaration:
+        """Dynamic weights count rows; what other weightings give is no count."""
+        counts = self.weights == "dynamic"
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),) if counts else ())
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Weights up to the rows of a client (one for "equal"); centroids in the ranges, times that."""
@@ -154,6 +168,13 @@ class WeightedCentroids(_LocalSteps):
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
         return [self._weighted(update, _weights(self.weights, update)) for update in self.updates(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; every weighting sees their updates without small clusters."""
+        updates = self.coarse_updates(clients, coarseness)
+        return [self._weighted(update, _weights(self.weights, update)) for update in updates]
 
     def answer_in_any_case(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
@@ -195,6 +216,11 @@ class FallbackCentroids(_LocalSteps):
         if self.clusters.ndim != 1 or not self.clusters.size or not set(self.clusters.tolist()) <= known:
             raise ArgumentError(f"clusters must be indices below {len(self.centers)}.")
 
+    @property
+    def declaration(self) -> Declaration:
+        """Centroids, and clients."""
+        return Declaration()
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Centroids in the ranges or where they were received; one client."""
@@ -214,5 +240,14 @@ class FallbackCentroids(_LocalSteps):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
+        return self._asked(self.updates(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a centroid of few rows is the received one."""
+        return self._asked(self.coarse_updates(clients, coarseness))
+
+    def _asked(self, updates: Sequence[LocalUpdate]) -> list[Statistics]:
         asked = self.clusters.astype(np.intp)
-        return [Statistics(centroid=update.centers[asked], clients=[1.0]) for update in self.updates(clients)]
+        return [Statistics(centroid=update.centers[asked], clients=[1.0]) for update in updates]

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from privfed.core.coarseness import Coarseness
 from privfed.core.domain import Domain
 from privfed.core.messages import Array, encode
 from privfed.core.question import Question, parts_of
@@ -260,8 +261,10 @@ class ClientPolicy:
         max_answers: most questions that it answers in a fit (against differencing and probing).
         max_jumps: most far movements of the centroids from one question to the next; a restart is one.
         probing_guard: refuse centroids on a line or far outside the ranges (against probing).
-        min_count: in a round, clusters of fewer of its rows are answered as empty; 1 answers all.
-        count_multiple: a round's counts are rounded to multiples of it, the sums with them; 1 leaves them.
+        min_count: groups of fewer of its rows are answered as empty, whatever is asked: clusters, cells, the
+            rows behind its own local centers, rows beyond its range; with fewer rows in all it answers as a
+            client that holds none. 1 answers all.
+        count_multiple: counts of rows are rounded to multiples of it, the sums with them; 1 leaves them.
     """
 
     questions: frozenset[str] | None = None
@@ -289,9 +292,15 @@ class ClientPolicy:
         return limits or self.probing_guard or self.coarsens
 
     @property
+    def coarseness(self) -> Coarseness | None:
+        """Which groups of rows answers show, and how exactly; None where they are exact."""
+        coarse = self.min_count > 1 or self.count_multiple > 1
+        return Coarseness(self.min_count, self.count_multiple) if coarse else None
+
+    @property
     def coarsens(self) -> bool:
         """Whether answers are changed, depending on the data."""
-        return self.min_count > 1 or self.count_multiple > 1
+        return self.coarseness is not None
 
     def refuses_configuration(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal to join, or None."""

@@ -8,14 +8,19 @@ bounds what totals tell.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
 from privfed.core.configuration import ClientPolicy
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.engine import Answerer, StateStore
-from privfed.core.question import Part, Question, parts_of
-from privfed.core.statistics import Statistics
+from privfed.core.question import AdditiveOver, ClientData, Question, parts_of
+from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import PolicyError
 
 ON_A_LINE = 1e-6
@@ -26,8 +31,6 @@ OUTSIDE = 0.5
 
 JUMP = 0.25
 """Movement of a centroid, relative to the diameter of the ranges, that is a jump."""
-
-_COUNTS = ("count", "weight")
 
 
 def looks_chosen(centers: FloatArray, ranges: Ranges) -> bool:
@@ -60,32 +63,50 @@ def looks_chosen(centers: FloatArray, ranges: Ranges) -> bool:
     return most >= max(4, len(centers) / 2)
 
 
-def coarsened(statistics: Statistics, min_count: int, multiple: int) -> Statistics:
-    """Return statistics with small counts left out, and counts rounded to multiples.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoarseQuestion(Question):
+    """A question as a client with a policy hears it: it shows no small group of the client's rows.
 
-    Where there is a count for each cluster (in each slot, where there are slots), a cluster of fewer than
-    `min_count` rows becomes zero in every entry, and a rounded count scales the cluster's sums with it, so
-    that means stay.
+    It never travels. Clients of fewer rows than `min_count` answer zeros, as if they held none.
 
     Args:
-        statistics: of one client.
-        min_count: fewest rows of a cluster that are answered.
-        multiple: counts are rounded to the nearest multiple of it.
+        inner: what was asked.
+        coarseness: the client's.
     """
-    name = next((one for one in _COUNTS if one in statistics), None)
-    if name is None or (min_count <= 1 and multiple <= 1):
-        return statistics
-    counts = statistics[name]
-    kept = np.where(counts >= min_count, np.rint(counts / multiple) * multiple, 0.0)
-    factor = np.divide(kept, counts, out=np.zeros_like(counts), where=counts > 0)
-    return Statistics(
-        **{
-            one: array * factor.reshape(*counts.shape, *[1] * (array.ndim - counts.ndim))
-            if array.shape[: counts.ndim] == counts.shape
-            else array
-            for one, array in statistics.items()
-        }
-    )
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    inner: Question
+    coarseness: Coarseness
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """That of the question."""
+        return self.inner.declaration
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        """That of the question."""
+        return self.inner.spec
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        large = [i for i, client in enumerate(clients) if client.n_rows >= self.coarseness.min_count]
+        told = [self.spec.unflatten(np.zeros(self.spec.size)) for _ in clients]
+        if large:
+            rows, draws = [clients[i] for i in large], [generators[i] for i in large]
+            answers = self.inner.answer_coarsely(rows, draws, self.coarseness)
+            for i, answer in zip(large, answers, strict=True):
+                # What rounding up carries beyond the ranges is no row outside: it is not counted as one.
+                told[i] = self.spec.unflatten(self.spec.clip(self.spec.flatten(answer))[0])
+        return told
+
+
+@lru_cache(maxsize=16)
+def _coarse(question: Question, coarseness: Coarseness) -> CoarseQuestion:
+    # One value for all clients of a process, so that they are answered for in one pass.
+    return CoarseQuestion(ranges=question.ranges, inner=question, coarseness=coarseness)
 
 
 class GuardedAnswerer:
@@ -107,6 +128,8 @@ class GuardedAnswerer:
             PolicyError: the policy refuses; its text is the code of the refusal.
         """
         parts = list(parts_of(question))
+        if self._policy.coarseness is not None and any(part.declaration is None for part in parts):
+            raise PolicyError("policy:undeclared")
         held = [getattr(part, "centers", None) for part in parts]
         centers = [one for one in held if isinstance(one, np.ndarray)]
         with self._store.transaction() as transaction:
@@ -121,18 +144,15 @@ class GuardedAnswerer:
                     raise PolicyError("policy:max_jumps")
                 last = centers
             transaction.save((answered + 1, jumps, last))
-        statistics, clipped = self._answerer(question, index)
-        if not any(_counts_rows(part) for part in parts):
-            return statistics, clipped
-        return coarsened(statistics, self._policy.min_count, self._policy.count_multiple), clipped
+        return self._answered(question, index)
 
-
-def _counts_rows(question: Question | Part) -> bool:
-    """Say whether a question asks how a client's rows fall into clusters: no start, no equal weights."""
-    if not isinstance(question, Question) or hasattr(question, "points"):
-        return False
-    centers = isinstance(getattr(question, "centers", None), np.ndarray)
-    return centers and getattr(question, "weights", "dynamic") == "dynamic"
+    def _answered(self, question: Question, index: int) -> tuple[Statistics, int]:
+        coarseness = self._policy.coarseness
+        if coarseness is None:
+            return self._answerer(question, index)
+        statistics, clipped = self._answerer(_coarse(question, coarseness), index)
+        # Rows outside the ranges are a group of rows too.
+        return statistics, int(coarseness.kept(np.array([float(clipped)]))[0])
 
 
 def _jumped(last: Sequence[FloatArray], centers: Sequence[FloatArray], ranges: Ranges) -> bool:

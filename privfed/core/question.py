@@ -18,10 +18,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration
 from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.messages import Array, encode
 from privfed.core.statistics import Statistics, StatisticsSpec
-from privfed.errors import ArgumentError, DataError, MessageError
+from privfed.errors import ArgumentError, DataError, MessageError, PolicyError
 
 
 class AdditiveOver(Enum):
@@ -97,6 +99,11 @@ class QuestionMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Part:
     """A public value that questions are made of: a frozen dataclass of arrays and scalars."""
 
+    @property
+    def declaration(self) -> Declaration | None:
+        """What a client's policy may know of the part; None declares nothing."""
+        return None
+
 
 _REGISTRY: dict[str, type[Question | Part]] = {}
 _DECODER = msgspec.msgpack.Decoder(QuestionMessage)
@@ -124,6 +131,15 @@ class Question(ABC):
     ranges: Ranges
 
     @property
+    def declaration(self) -> Declaration | None:
+        """What a client's policy may know of the question; None declares nothing.
+
+        Questions of one's own should declare it: without, clients with a `min_count` or `count_multiple`
+        refuse them.
+        """
+        return None
+
+    @property
     @abstractmethod
     def spec(self) -> StatisticsSpec:
         """Layout and per-entry ranges of one client's answer."""
@@ -142,6 +158,23 @@ class Question(ABC):
         A question that runs a user's function has something to do here; others have no error to catch.
         """
         return self.answer_all(clients, generators)
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, each of at least `min_count` rows, and show no smaller group of them.
+
+        Counts that are declared are coarsened here, and sums with them. A question whose statistics are made
+        of a client's own clusters leaves small ones out before, in its own way.
+
+        Raises:
+            PolicyError: the question declares nothing.
+        """
+        declared = self.declaration
+        if declared is None:
+            raise PolicyError("policy:undeclared")
+        answers = self.answer_all(clients, generators)
+        return [coarseness.of(answer, declared.row_counts, self.spec) for answer in answers]
 
     def answer(self, data: ClientData, generator: np.random.Generator) -> Statistics:
         """Answer for one client."""

@@ -17,6 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
@@ -46,6 +48,11 @@ class Slots(Question):
         if isinstance(self.inner, Slots) or not same or mine.rows != theirs.rows:
             raise ArgumentError("slots hold the answers to a question without slots, of the same ranges.")
 
+    @property
+    def declaration(self) -> Declaration | None:
+        """That of the question, slot by slot."""
+        return self.inner.declaration
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """The question's entries, so many times; a slot may be empty."""
@@ -73,6 +80,12 @@ class Slots(Question):
     ) -> list[Statistics]:
         """Answer for several clients, all of them, each in the first slot."""
         return [self._first(own) for own in self.inner.answer_in_any_case(clients, generators)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, each in the first slot, and show no small group."""
+        return [self._first(own) for own in self.inner.answer_coarsely(clients, generators, coarseness)]
 
     def _first(self, own: Statistics) -> Statistics:
         spread = {name: np.zeros((self.slots, *array.shape)) for name, array in own.items()}

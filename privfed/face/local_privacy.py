@@ -29,8 +29,14 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
     """Check that local privacy can be given.
 
     Raises:
-        PrivacyError: the unit is a client.
+        PrivacyError: the unit is a client, or the policy changes answers depending on the data.
     """
+    policy = params["policy"]
+    if policy is not None and policy.coarsens:
+        raise PrivacyError(
+            "min_count and count_multiple of the policy depend on the data, and a client's centers stand for "
+            "its rows here: noise protects them already; leave these words out."
+        )
     if privacy.unit != "record":
         raise PrivacyError(
             'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '

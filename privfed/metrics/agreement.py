@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
 
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import assign_alone
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -42,6 +43,11 @@ class Contingency(Question):
         _check_centers(self.centers, self.ranges)
         if not 1 <= self.n_labels <= 1 << 20:
             raise ArgumentError(f"n_labels must lie in [1, 2**20], got n_labels={self.n_labels}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows."""
+        return Declaration(row_counts=(RowCounts("table"),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

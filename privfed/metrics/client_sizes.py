@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.conversation import Ask, Conversation
+from privfed.core.declaration import Declaration
 from privfed.core.domain import Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -33,6 +34,11 @@ class ClientSizes(Question):
     """Ask how many clients hold how many rows, two bins an octave. Statistics: `clients` (N_SIZES,)."""
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+
+    @property
+    def declaration(self) -> Declaration:
+        """Clients."""
+        return Declaration()
 
     @cached_property
     def spec(self) -> StatisticsSpec:

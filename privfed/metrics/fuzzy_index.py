@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.memberships import Distances, check_fuzzifier, shares
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -83,6 +84,11 @@ class FuzzyObjective(_Fuzzy):
     Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
     """
 
+    @property
+    def declaration(self) -> Declaration:
+        """All rows of a client."""
+        return Declaration(row_counts=(RowCounts("rows", ("objective", "inertia")),))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most a corner of the ranges for each row of a client: J_m is never above the inertia."""
@@ -124,6 +130,11 @@ class FuzzySpread(_Fuzzy):
         with np.errstate(over="ignore"):
             powers: FloatArray = _farthest(self.centers, self.ranges) ** (self.q / 2.0)
         return np.maximum(powers, _SMALLEST_STEP)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of memberships: what the small ones leave of the rows is all that is shown."""
+        return Declaration(row_counts=(RowCounts("membership", totals=("rows", "spread")),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

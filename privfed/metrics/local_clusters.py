@@ -20,6 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import davies_bouldin_score
 
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -57,6 +58,11 @@ class LocalClusterCounts(Question):
             raise ArgumentError(f"most must lie in [2, 100], got most={self.most}.")
         if not 0 <= self.seed < 2**32:
             raise ArgumentError(f"seed must lie in [0, 2**32), got seed={self.seed}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Clients."""
+        return Declaration()
 
     @cached_property
     def spec(self) -> StatisticsSpec:

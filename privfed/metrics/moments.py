@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -49,6 +50,11 @@ class CentredMoments(Question):
         _check_centers(self.center[None], self.ranges)
         if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
             raise ArgumentError("the center of moments must lie within the ranges.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """All rows of a client."""
+        return Declaration(row_counts=(RowCounts("rows", ("offset", "square")),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -15,7 +15,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import Ask, Conversation, Setting, Total
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -69,6 +71,11 @@ class FeatureRanges(Question):
     def _parts(self) -> int:
         return subdivisions(self.ranges.n_features)
 
+    @property
+    def declaration(self) -> Declaration:
+        """All rows of a client."""
+        return Declaration(row_counts=(RowCounts("rows", ("sum",)),))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Histograms over clients: two marks a feature, one for the rows; sums of all rows."""
@@ -93,12 +100,22 @@ class FeatureRanges(Question):
         """Answer for several clients."""
         return [self._one(client.features) for client in clients]
 
-    def _one(self, rows: FloatArray) -> Statistics:
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; for a client's extremes stand values that enough rows reach."""
+        answers = [self._one(client.features, coarseness.min_count) for client in clients]
+        return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
+
+    def _one(self, rows: FloatArray, reached_by: int = 1) -> Statistics:
+        """Answer for one client, with ends of its values that so many rows reach or exceed."""
         row_bins = np.zeros(ROW_BINS)
         row_bins[min((len(rows) - 1).bit_length(), ROW_BINS - 1)] = 1.0
         found: dict[str, npt.ArrayLike] = {}
         if self.find_ranges:
-            found["extremes"] = _marks(rows.min(axis=0), self._parts) + _marks(rows.max(axis=0), self._parts)
+            ordered = np.partition(rows, (reached_by - 1, len(rows) - reached_by), axis=0)
+            low, high = ordered[reached_by - 1], ordered[len(rows) - reached_by]
+            found["extremes"] = _marks(low, self._parts) + _marks(high, self._parts)
         return Statistics(**found, row_bins=row_bins, rows=[len(rows)], sum=rows.sum(axis=0))
 
 

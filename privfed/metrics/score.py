@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import squared_distances
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -52,6 +53,11 @@ class Inertia(Question):
 
     def __post_init__(self) -> None:
         _check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """All rows of a client."""
+        return Declaration(row_counts=(RowCounts("rows", ("inertia",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -97,6 +103,11 @@ class ClientScores(Question):
 
     def __post_init__(self) -> None:
         _check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """A mean over all rows of a client, and clients."""
+        return Declaration()
 
     @cached_property
     def spec(self) -> StatisticsSpec:

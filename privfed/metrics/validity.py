@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.metrics import silhouette_score
 
+from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.distances import IntArray, assign, assign_alone, cell_sums, nearest, squared_differences
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.federation import Federation
@@ -99,6 +100,11 @@ class ClusterDistances(ClusterQuestion):
         if not 1.0 <= self.power <= LARGEST_POWER:
             raise ArgumentError(f"power must lie in [1, {LARGEST_POWER:g}], got power={self.power}.")
 
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and sums of their distances."""
+        return Declaration(row_counts=(RowCounts("count", ("distance",)),))
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
@@ -129,6 +135,11 @@ class ClusterSilhouettes(ClusterQuestion):
         super().__post_init__()
         if len(self.centers) < 2:
             raise ArgumentError("silhouettes need at least two centers, got one.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and sums of their silhouettes."""
+        return Declaration(row_counts=(RowCounts("count", ("silhouette",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -162,6 +173,11 @@ class ClusterScatter(ClusterQuestion):
     Statistics: `count` (n_clusters,), `offset` (n_clusters, n_features), the sum of rows minus their
     center, and `square` (n_clusters,), the sum of squared distances.
     """
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and sums of their offsets and squares."""
+        return Declaration(row_counts=(RowCounts("count", ("offset", "square")),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -18,6 +18,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
@@ -50,6 +52,11 @@ class AsOneRecord(Question):
             raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
 
     @property
+    def declaration(self) -> Declaration | None:
+        """Shares of a record, where the sums that they are shares of declare themselves."""
+        return self.inner.declaration and Declaration()
+
+    @property
     def limits(self) -> dict[str, float]:
         """Entry -> bound on its length for one client: that of one record."""
         return {name: bound.l2 for name, bound in self.inner.bounds.items()}
@@ -75,7 +82,15 @@ class AsOneRecord(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        answers = self.inner.answer_in_any_case(clients, generators)
+        return self._shared(clients, self.inner.answer_in_any_case(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from sums that show no small group."""
+        return self._shared(clients, self.inner.answer_coarsely(clients, generators, coarseness))
+
+    def _shared(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
         return [
             Statistics(**{name: answer[name] * _HAIR / max(self.rows, client.n_rows) for name in answer})
             for answer, client in zip(answers, clients, strict=True)

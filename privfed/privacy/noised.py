@@ -16,6 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -78,6 +80,11 @@ class Noised(Question):
                 f"answers of up to {self._far.max():.3g} steps are more than 2^52; declare a smaller "
                 "max_rows, or spend more of the budget on this question."
             )
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Noised values, where the question in it declares itself."""
+        return self.inner.declaration and Declaration()
 
     @cached_property
     def steps(self) -> FloatArray:
@@ -145,12 +152,22 @@ class Noised(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
+        return self._noised(self._asked(clients, generators), generators)
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, with noise on answers that show no small group."""
+        answers = self.inner.answer_coarsely(clients, generators, coarseness)
+        return self._noised(np.stack([self.inner.spec.flatten(own) for own in answers]), generators)
+
+    def _noised(self, flat: FloatArray, generators: Sequence[np.random.Generator]) -> list[Statistics]:
         # What is no number would be refused by the sum, and so tell of the rows.
-        flat = np.nan_to_num(self._asked(clients, generators), nan=0.0, posinf=0.0, neginf=0.0)
+        flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
         exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
         exact = np.clip(exact, *self._ends)
         if not self.by_server:
-            exact = exact + self._noise(len(clients), generators)
+            exact = exact + self._noise(len(flat), generators)
         noised = exact * self._flat_steps
         return [self.inner.spec.unflatten(vector) for vector in noised]
 

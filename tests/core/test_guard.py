@@ -16,12 +16,14 @@ from privfed.algorithms.fkm import SteppedMeans
 from privfed.algorithms.lloyd import LloydSums
 from privfed.algorithms.points import PointCells, PointSums
 from privfed.algorithms.weighted import WeightedCentroids
+from privfed.core.coarseness import Coarseness
 from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
+from privfed.core.declaration import RowCounts
 from privfed.core.domain import Ranges
-from privfed.core.guard import GuardedAnswerer, coarsened, looks_chosen
+from privfed.core.guard import GuardedAnswerer, looks_chosen
 from privfed.core.question import ClientData, Question
 from privfed.core.slots import Slots
-from privfed.core.statistics import Statistics
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.privacy.noised import Noised
 
@@ -56,6 +58,11 @@ def guarded(**policy: Any) -> GuardedAnswerer:
         return question.answer(data, np.random.default_rng(index)), 0
 
     return GuardedAnswerer(answerer, ClientPolicy(**policy), Store())
+
+
+def coarsened(held: Statistics, coarseness: Coarseness, *declared: RowCounts) -> Statistics:
+    entries = [Entry(name, shape, 0.0, 1e9, 1.0) for name, shape in held.layout]
+    return coarseness.of(held, declared, StatisticsSpec(*entries))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 20), st.integers(2, 6))
@@ -166,7 +173,7 @@ def test_small_clusters_are_answered_as_empty_however_deep_in_the_question_they_
 
 def test_small_clusters_are_answered_as_empty() -> None:
     held = Statistics(count=[0.0, 1.0, 4.0, 5.0], sum=np.arange(8.0).reshape(4, 2), rows=[10.0])
-    told = coarsened(held, 5, 1)
+    told = coarsened(held, Coarseness(5), RowCounts("count", ("sum",)))
     np.testing.assert_array_equal(told["count"], [0, 0, 0, 5])
     np.testing.assert_array_equal(told["sum"], [[0, 0], [0, 0], [0, 0], [6, 7]])
     np.testing.assert_array_equal(told["rows"], [10.0])
@@ -174,14 +181,34 @@ def test_small_clusters_are_answered_as_empty() -> None:
 
 def test_rounded_counts_keep_the_means() -> None:
     held = Statistics(weight=[11.0, 4.0], weighted=[[22.0, 33.0], [4.0, 8.0]])
-    told = coarsened(held, 1, 10)
+    told = coarsened(held, Coarseness(1, 10), RowCounts("weight", ("weighted",)))
     np.testing.assert_array_equal(told["weight"], [10.0, 0.0])
     np.testing.assert_allclose(told["weighted"], [[20.0, 30.0], [0.0, 0.0]])
 
 
-def test_statistics_without_counts_stay() -> None:
-    held = Statistics(inertia=[3.0], rows=[4.0])
-    assert coarsened(held, 5, 10) is held
+def test_means_stay_and_totals_are_of_what_is_shown() -> None:
+    held = Statistics(count=[8.0, 2.0], mean=[[3.0], [4.0]], rows=[10.0])
+    told = coarsened(held, Coarseness(5), RowCounts("count", means=("mean",), totals=("rows",)))
+    np.testing.assert_array_equal(told["mean"], [[3.0], [0.0]])
+    np.testing.assert_array_equal(told["rows"], [8.0])
+
+
+def test_a_count_of_a_whole_client_scales_sums_of_any_shape() -> None:
+    held = Statistics(rows=[12.0], sum=[24.0, 36.0])
+    told = coarsened(held, Coarseness(5, 10), RowCounts("rows", ("sum",)))
+    np.testing.assert_array_equal(told["sum"], [20.0, 30.0])
+
+
+def test_what_is_not_declared_stays() -> None:
+    held = Statistics(inertia=[3.0], count=[4.0])
+    assert dict(coarsened(held, Coarseness(5, 10))) == dict(held)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 60))
+def test_no_count_is_shown_below_the_minimum_or_above_the_rows(least: int, multiple: int, most: int) -> None:
+    shown = Coarseness(least, multiple).kept(np.arange(most + 1.0), most)
+    assert ((shown == 0) | ((shown >= least) & (shown <= most))).all()
+    assert (shown % multiple == 0).all() and (np.diff(shown) >= 0).all()
 
 
 @pytest.mark.parametrize(

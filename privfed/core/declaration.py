@@ -1,0 +1,42 @@
+"""What a question declares about its statistics, so that nothing has to be guessed from names.
+
+A client's policy reads these values and nothing else. A question that declares nothing is refused by
+every policy that would have to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """An entry that counts a client's rows, and what else is made of the same rows.
+
+    The entry's values are counts of rows in cells, or sums of memberships, of which a row has at most one
+    in all. Where the entry is one number, it counts rows of the whole client, and entries in `sums` and
+    `means` may have any shape; else their shapes begin with the entry's.
+
+    Args:
+        entry: name of the entry.
+        sums: entries that add up values of these rows, cell by cell.
+        means: entries that are means of these rows, cell by cell; zero where there are none.
+        totals: entries that add up values of the rows of all cells together.
+    """
+
+    entry: str
+    sums: tuple[str, ...] = ()
+    means: tuple[str, ...] = ()
+    totals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declaration:
+    """What a question, or a part of one, says of itself.
+
+    Args:
+        row_counts: the entries that count rows; empty where none does, because entries count clients, or
+            local centers, or describe a client as a whole.
+    """
+
+    row_counts: tuple[RowCounts, ...] = ()

@@ -1,0 +1,111 @@
+"""What questions declare is true, and what is declared is what a client's policy goes by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.algorithms.points import LocalMeans, LocalPoints, PointSums
+from privfed.core.coarseness import Coarseness
+from privfed.core.domain import Ranges
+from privfed.core.guard import CoarseQuestion
+from privfed.core.question import AdditiveOver, ClientData, Question
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import PolicyError
+from tests.core.question_examples import EXAMPLES
+from tests.core.test_guard import guarded
+
+RANGES = Ranges([-3.0, -3.0], [9.0, 9.0], 64)
+CENTERS = np.array([[0.0, 0.0], [4.0, 0.5], [8.0, 8.0]])
+ROWS = np.concatenate(
+    [
+        np.random.default_rng(0).normal(mean, 0.3, (size, 2))
+        for mean, size in (([0.0, 0.0], 20), ([4.0, 0.0], 15), ([8.0, 7.5], 3))
+    ]
+)
+CLIENT = ClientData(ROWS, np.repeat([0, 1, 2], [20, 15, 3]))
+
+
+def answered(question: Question, client: ClientData, seed: int = 0) -> Statistics:
+    return question.answer(client, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_a_question_declares_is_true(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    declared, answer = question.declaration, answered(question, CLIENT)
+    assert declared is not None
+    for one in declared.row_counts:
+        counts = answer[one.entry]
+        assert (counts >= 0).all() and counts.sum() <= len(ROWS) * (1 + 1e-9)
+        for sums in (*one.sums, *one.means):
+            assert counts.size == 1 or answer[sums].shape[: counts.ndim] == counts.shape
+            assert counts.size == 1 or not answer[sums][counts == 0].any()
+        assert set(one.totals) <= set(answer)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_question_shows_a_small_group(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    coarse = CoarseQuestion(ranges=RANGES, inner=question, coarseness=Coarseness(10))
+    answer = answered(coarse, CLIENT)
+    assert question.declaration is not None
+    for one in question.declaration.row_counts:
+        shown = answer[one.entry]
+        assert ((shown == 0) | (shown >= 10)).all()
+        for sums in (*one.sums, *one.means):
+            assert shown.size == 1 or not answer[sums][shown == 0].any()
+    assert question.spec.holds(question.spec.flatten(answer))
+    few = answered(coarse, ClientData(ROWS[:9], np.zeros(9, dtype=np.int64)))
+    assert not question.spec.flatten(few).any()
+
+
+# Memberships of less than one row in all are below every minimum.
+CRISP = [name for name in EXAMPLES if "Fuzzy" not in name and "Spread" not in name]
+
+
+@pytest.mark.parametrize("name", CRISP)
+def test_a_policy_that_nothing_meets_changes_nothing(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    large = ClientData(np.repeat(ROWS[:25], 2, axis=0), np.zeros(50, dtype=np.int64))
+    coarse = CoarseQuestion(ranges=RANGES, inner=question, coarseness=Coarseness(1))
+    plain, told = answered(question, large), answered(coarse, large)
+    np.testing.assert_allclose(question.spec.flatten(told), question.spec.flatten(plain), atol=1e-12)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Undeclared(Question):
+    """Ask for the number of rows, and declare nothing."""
+
+    additive_over = AdditiveOver.RECORDS
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        return StatisticsSpec(Entry("n", (1,), 0.0, 64.0, 1.0))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        return [Statistics(n=[client.n_rows]) for client in clients]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UndeclaredPoints(LocalPoints):
+    """The first row."""
+
+    def make(self, client: ClientData) -> LocalMeans:
+        return LocalMeans(client.features[:1], np.ones(1), np.ones(1))
+
+    def heaviest(self, ranges: Ranges) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("words", [{"min_count": 2}, {"count_multiple": 2}])
+def test_what_declares_nothing_is_refused_where_it_would_have_to_be_known(words: dict[str, Any]) -> None:
+    points = PointSums(ranges=RANGES, points=UndeclaredPoints(), centers=CENTERS)
+    for question in (Undeclared(ranges=RANGES), points):
+        guarded()(question, 0)
+        with pytest.raises(PolicyError, match="policy:undeclared"):
+            guarded(**words)(question, 0)
