@@ -8,9 +8,10 @@ from privfed.protocols.ckks.ckks import CKKS
 from privfed.protocols.group.group_masked import GroupMasked
 from privfed.protocols.masking.masked import Masked
 from privfed.protocols.plain import Plain
+from privfed.protocols.slotted import PREFIX as SLOTTED
 from privfed.protocols.slotted import Slotted
 
-__all__ = ["CKKS", "NAMES", "GroupMasked", "Masked", "Plain", "Slotted", "by_name"]
+__all__ = ["CKKS", "NAMES", "GroupMasked", "Masked", "Plain", "Slotted", "by_name", "one_key_of"]
 
 _KNOWN: dict[str, Callable[[], SecureSum]] = {
     "plain": Plain,
@@ -32,3 +33,9 @@ def by_name(name: str) -> SecureSum:
     if name not in _KNOWN:
         raise ArgumentError(f"protocol must be one of {', '.join(map(repr, _KNOWN))}, got {name!r}.")
     return _KNOWN[name]()
+
+
+def one_key_of(name: str) -> bool | None:
+    """Say whether one client's key opens every upload of the sum of a recorded name; None if unknown."""
+    known = {form: kind for plain, kind in _KNOWN.items() for form in (plain, SLOTTED + plain)}
+    return bool(getattr(known[name], "one_key", False)) if name in known else None

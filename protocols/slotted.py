@@ -31,6 +31,9 @@ from privfed.protocols.masking.keys import CryptographyError, Identity, Registry
 from privfed.protocols.masking.messages import AdvertiseRequest, Envelope, RosterRequest
 from privfed.protocols.masking.rules import Agreement
 
+PREFIX = "slotted "
+"""What a sum's name begins with where it has slots."""
+
 
 class Slotted:
     """A masked sum some of whose totals show every contribution, unlinked.
@@ -69,7 +72,7 @@ class Slotted:
     @property
     def name(self) -> str:
         """The inner sum's, and that it has slots."""
-        return f"slotted {self.inner.name}"
+        return f"{PREFIX}{self.inner.name}"
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the inner sum's numbers, and how many sums may have slots.

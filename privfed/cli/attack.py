@@ -14,12 +14,16 @@ from rich.table import Table
 
 from privfed.attacks import PassiveAttack, Report
 from privfed.cli.attacking import CATALOGUE, chosen, run_one, target_of
+from privfed.cli.claim import claim_of_run, to_json
+from privfed.cli.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.options import json_option, names, quiet_option
 from privfed.cli.output import printed
 from privfed.cli.run_folder import read_transcript
 from privfed.core.files import make_folder
 from privfed.errors import ArgumentError
+
+SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
 
 
 @click.command(short_help="Attack a run: what could be learned from what was seen.")
@@ -68,9 +72,12 @@ def attack(
     transcript = read_transcript(run_folder)
     target, which = target_of(run_folder, transcript, **given), chosen(wanted)
     folder = run_folder / "attacks" if out is None else out
+    claim = claim_of_run(run_folder, transcript)
     keys = keys_of(run_folder, target, CATALOGUE, seed)
     found: dict[str, Any] = {
+        "format": REPORT_FORMAT,
         "protocol": transcript.configuration.protocol,
+        "privacy": to_json(claim),
         "party": target.view.party,
         "colluding": [target.view.clients[i] for i in target.view.colluding],
         "attacks": stored(folder, keys),
@@ -95,6 +102,8 @@ def attack(
     for name, one in found["attacks"].items():
         table.add_row(name, *_figures(one))
     printed(table)
+    if claim is not None:
+        click.echo(f"{claim}\n{SCORED}")
     for name, one in found["attacks"].items():
         click.echo(f"{name}: recovered is of {one['goal']}.")
     for name, why in found["left_out"].items():

@@ -19,10 +19,20 @@ from privfed.attacks.audits import (
     audit_units,
 )
 from privfed.cli.attacking import true_rows
+from privfed.cli.claim import claim_of_run
 from privfed.cli.options import json_file, json_option
 from privfed.cli.run_folder import read_transcript
 from privfed.core.files import replaced
+from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError, DataError
+from privfed.face.local_privacy import LOCAL
+from privfed.privacy.claim import PrivacySpent
+
+STATED = (
+    "the claim is what was stated (--epsilon, --delta); what is protected (record or client, added or "
+    "replaced), by which noise and against whom, is what the releases were made for: the file does not say"
+)
+NOT_COVERED = "this audit is computed from the clients' rows: the claim does not cover what it prints"
 
 
 @click.command(short_help="Test a privacy claim against what came out.")
@@ -74,21 +84,44 @@ def audit(
     found: list[Audit | RunAudit]
     if subject.is_dir():
         transcript = read_transcript(subject)
+        said = _claim(subject, transcript)
         rows, _ = true_rows(subject, transcript, truth, group)
         words = _given(confidence=given["confidence"])
         found = [audit_run(transcript, rows, **words), audit_units(transcript, trials=trials, **words)]
-        plain = found[0].to_dict() | {"unit": found[1].to_dict()}
+        plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": said.to_dict()}
+        lines = [str(said), NOT_COVERED]
     else:
         found = [_audit_file(subject, **given)]
-        plain = found[0].to_dict()
+        plain = found[0].to_dict() | {"privacy": {"summary": STATED}}
+        lines = [STATED]
     violated = any(one.verdict == "violated" for one in found)
     plain["verdict"] = "violated" if violated else "not refuted"
     if out is not None:
         with replaced(out) as path:
             path.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
-    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(map(str, found)))
+    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join([*lines, *map(str, found)]))
     if violated:
         raise click.exceptions.Exit(1)
+
+
+def _claim(folder: Path, transcript: Transcript) -> PrivacySpent:
+    """Return the claim of the run in a folder.
+
+    Raises:
+        ArgumentError: it has none, or its totals are not what noise was added to.
+    """
+    claim = claim_of_run(folder, transcript)
+    if claim is None:
+        raise ArgumentError(
+            f"the run in {folder} claims no differential privacy: there is nothing to audit; name a run of "
+            "'privfed fit --epsilon', or a file of releases."
+        )
+    if transcript.configuration.privacy is None:
+        raise ArgumentError(
+            f"the totals of the run in {folder} carry no noise: each client noised the centers that it "
+            f"showed in a run of its own ({folder / LOCAL}), which this command cannot audit. {claim.line}."
+        )
+    return claim
 
 
 def _given(**words: Any) -> dict[str, Any]:

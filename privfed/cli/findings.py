@@ -17,6 +17,8 @@ from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.errors import RunFolderError
 
 REPORT = "attacks.json"
+FORMAT = 2
+"""Format of the report; format 1 named no format and no claim."""
 
 
 def picture_of(folder: Path, name: str) -> Path:
@@ -45,13 +47,19 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Return the reports that a folder holds already, with their pictures, under the same keys.
 
     Raises:
-        RunFolderError: the file is damaged.
+        RunFolderError: the file is damaged, or of a newer privfed.
     """
     path = folder / REPORT
     if not path.exists():
         return {}
     try:
-        reports: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["attacks"]
+        found = json.loads(path.read_text(encoding="utf-8"))
+        reports: dict[str, dict[str, Any]] = found["attacks"]
+        if found.get("format", 1) not in (1, FORMAT):
+            raise RunFolderError(
+                f"{path} has format {found['format']}, this privfed reads formats up to {FORMAT}; use the "
+                "newer one, or name another folder with --out."
+            )
         return {
             name: report
             for name, report in reports.items()

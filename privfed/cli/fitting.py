@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from privfed.cli.claim import saying_the_claim
 from privfed.cli.disk import telling_when_full
 from privfed.cli.output import printed, result_table, write_results
 from privfed.cli.picture import draw_run
@@ -88,6 +89,8 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
 def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
     """Compare the number of rows with what the run's first total said.
 
+    Under differential privacy no total says it, and an error that did would tell of the rows.
+
     Raises:
         DataError: it differs, so that the data is not what the run began with.
     """
@@ -104,17 +107,19 @@ def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
 def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, quiet: bool) -> Result:
     """Fit, or finish the fit that has begun in the folder, and write everything that a run folder holds."""
     model = estimator(run.parameters, folder)
-    with held(folder), resumable(folder):
+    private = run.parameters.declared.epsilon is not None
+    with held(folder), saying_the_claim(folder), resumable(folder):
         begun = _begun(folder)
         # Under differential privacy the number of rows leads to no error.
-        if begun is not None and run.parameters.declared.epsilon is None:
+        if begun is not None and not private:
             check_same_rows(tables, begun)
-        seconds = _fit(model, run.parameters.algorithm, clients, begun is not None, quiet)
+        label = f"{run.parameters.algorithm}{' (noised)' if private else ''}"
+        seconds = _fit(model, label, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
             # Nothing was asked but replayed: what it took at first still stands in the former result.
             seconds = former_seconds(folder) or seconds
         # Under differential privacy agreement with labels is one more release, which no budget pays for.
-        scored = run.source.label is not None and run.parameters.declared.epsilon is None
+        scored = run.source.label is not None and not private
         n_labels = len(tables.label_names or ()) if scored else None
         result = result_of(
             model,
@@ -136,10 +141,10 @@ def _begun(folder: Path) -> Transcript | None:
     return None
 
 
-def _fit(model: FederatedClusterer, algorithm: str, clients: Clients, resume: bool, quiet: bool) -> float:
+def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
     """Fit and return how many seconds it took."""
     began = time.monotonic()
-    with RoundProgress(algorithm, model.max_iter, model.n_init, quiet) as progress:
+    with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress:
         model.fit_clients(clients, resume=resume, watch=progress)
     return time.monotonic() - began
 

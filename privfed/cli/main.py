@@ -43,7 +43,7 @@ class Program(click.Group):
         except click.ClickException as error:
             code = _complain(error.format_message())
         except PrivFedError as error:
-            code = _complain(str(error))
+            code = _complain(" ".join([str(error), *getattr(error, "__notes__", [])]))
         except OSError as error:
             name = "" if error.filename is None else f"{error.filename}: "
             full = "; free some space, then give the same command again" if is_full(error) else ""

@@ -10,19 +10,22 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from privfed.cli.claim import claim_from
 from privfed.cli.result import Result, SumRow
 from privfed.cli.run_folder import RESULT, pretty
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 from privfed.face.base import FederatedClusterer
+from privfed.privacy.claim import PrivacySpent, facts_of, noised_mark, one_line
 
 
 def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
     """Write the result and the model into the run's folder; each file appears whole or not at all."""
     with replaced(folder / "model.npz") as path:
         model.save(path)
+    names, said = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
     with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
-        np.savez(file, centroids=model.cluster_centers_, columns=np.array(result.columns, dtype=np.str_))
+        np.savez(file, centroids=model.cluster_centers_, columns=names, privacy=said)
     with replaced(folder / "centroids.csv") as path:
         _write_csv(path, result.columns, model.cluster_centers_)
     with replaced(folder / RESULT) as path:
@@ -54,13 +57,15 @@ def kilobytes(n_bytes: float) -> str:
 def result_table(result: Result, folder: Path) -> Table:
     """Return the result as a table of two columns."""
     end = "converged" if result.converged else "stopped at the most rounds"
-    sent = result.traffic
+    sent, claim = result.traffic, claim_from(result.privacy)
+    rows = "not asked" if result.rows is None else f"{result.rows}{noised_mark(claim)}"
     lost = sum(len(row.dropped) for row in result.sums)
     facts = {
         "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",
         "protocol": result.protocol,
         "the server saw": result.server_saw,
-        "clients, rows": f"{len(result.clients)}, {'not asked' if result.rows is None else result.rows}",
+        **claim_lines(claim, result.noised),
+        "clients, rows": f"{len(result.clients)}, {rows}",
         "rounds": f"{result.n_iter} ({end})",
         "score": _score(result),
         **_agreement(result),
@@ -70,6 +75,11 @@ def result_table(result: Result, folder: Path) -> Table:
         "files": "result.json, centroids.csv, centroids.npz, model.npz, picture.png",
     }
     return facts_table(folder, facts)
+
+
+def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
+    """Return what is said of a claim, and of the numbers that noise went into."""
+    return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
 
 
 def _score(result: Result) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from privfed.cli.claim import claim_from
 from privfed.cli.result import Result
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
+from privfed.privacy.claim import PrivacySpent, noised_mark
 
 # Okabe and Ito's colours (2008), which colour-blind people can tell apart; without the yellow, pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -29,12 +32,20 @@ def draw_run(path: Path, history: Sequence[FloatArray], result: Result, tol: flo
         result: of the run.
         tol: movement below which the run stops.
     """
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    figure.suptitle(f"{result.algorithm} over {len(result.clients)} clients, protocol {result.protocol}")
+    figure, claim = Figure(figsize=(11, 5), layout="constrained"), claim_from(result.privacy)
+    what = f"{result.algorithm} over {len(result.clients)} clients, protocol {result.protocol}"
+    figure.suptitle(f"{what}{noised_mark(claim)}")
+    write_claim(figure, claim)
     left, right = figure.subplots(1, 2)
     draw_convergence(left, {result.protocol: result.movements}, tol)
     _draw_centroids(right, np.stack(history), result.columns)
     save(figure, path)
+
+
+def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
+    """Write below a figure what is said of a claim, for pictures travel alone; nothing without one."""
+    if claim is not None:
+        figure.supxlabel("\n".join(textwrap.wrap(claim.line, 150)), fontsize=7, color="#444444")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from privfed import __version__
+from privfed.cli.claim import to_json
+from privfed.cli.run_folder import RESULT_FORMAT
 from privfed.core.conversation import Ask
 from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes
@@ -24,6 +27,9 @@ _SAW = {
     "unlinked contributions": "every contribution, but not whose it was",
     "contributions": "every single client's statistics, in clear",
 }
+
+NOISED = ("rows", "movements", "centroids")
+"""Fields of a result that come from totals alone: under differential privacy they are noised."""
 
 SAW_SHORT = {
     "sums": "totals only",
@@ -80,14 +86,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run.
 
     `score` is inertia / rows, None where it was not paid for; `movements` has one Frobenius norm a round.
+    `privacy` is what is said of the run's differential privacy (`PrivacySpent.to_dict`), None without any;
+    `noised` names the fields that are exact without it, and under it come from noised totals.
     """
 
+    format: int = RESULT_FORMAT
     privfed: str
     algorithm: str
     protocol: str
     opens_to: str
     reveals: str
     server_saw: str
+    privacy: dict[str, Any] | None
+    noised: tuple[str, ...]
     clients: tuple[str, ...]
     columns: tuple[str, ...]
     rows: int | None
@@ -186,7 +197,8 @@ def result_of(
     found = None if n_labels is None else ask_agreement(model, n_labels)
     transcript: Transcript = model.transcript_
     inertia, rows = model.inertia_, model.n_rows_
-    began = began_of(transcript)
+    began, claim = began_of(transcript), model.privacy_claim_
+    noised = () if claim is None else NOISED if rows is not None else NOISED[1:]
     return Result(
         privfed=__version__,
         algorithm=algorithm,
@@ -194,6 +206,8 @@ def result_of(
         opens_to=began.opens_to,
         reveals=began.reveals,
         server_saw=server_saw(began.opens_to, began.reveals),
+        privacy=to_json(claim),
+        noised=noised,
         clients=began.configuration.clients,
         columns=tuple(columns),
         rows=rows,

@@ -19,9 +19,12 @@ from privfed.core.files import make_folder
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Transcript
 from privfed.errors import RunFolderError
+from privfed.privacy.claim import PrivacySpent
 
 RUN, RESULT = "run.json", "result.json"
 FORMAT = 1
+RESULT_FORMAT = 2
+"""Format of `result.json` and its kin; format 1 named no format, no claim and no noised number."""
 
 Known = TypeVar("Known")
 Word = int | float | str | bool
@@ -120,23 +123,31 @@ def read_run(folder: Path) -> Run:
 
 
 class Centroids(msgspec.Struct, frozen=True):
-    """The part of `result.json` that `privfed predict` needs."""
+    """The part of `result.json` that `privfed predict` needs; of format 1 the claim is not known from it."""
 
     columns: tuple[str, ...]
     centroids: list[list[float]]
+    privacy: PrivacySpent | None = None
+    format: int = 1
 
 
 def read_centroids(folder: Path) -> Centroids:
     """Read the columns and centroids of a finished run.
 
     Raises:
-        RunFolderError: there is no result yet, or it is damaged.
+        RunFolderError: there is no result yet, it is damaged, or of a newer privfed.
     """
-    return _read(
+    found = _read(
         folder / RESULT,
         Centroids,
         f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'.",
     )
+    if not 1 <= found.format <= RESULT_FORMAT:
+        raise RunFolderError(
+            f"{folder / RESULT} has format {found.format}, this privfed reads formats up to {RESULT_FORMAT}; "
+            "use the newer one."
+        )
+    return found
 
 
 class _Timed(msgspec.Struct, frozen=True):

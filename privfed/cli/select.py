@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from privfed.cli.claim import claim_from
 from privfed.cli.fitting import load
 from privfed.cli.options import (
     algorithm_option,
@@ -26,6 +27,7 @@ from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.face.clients import Clients, gather
 from privfed.face.selection import INDICES
+from privfed.privacy.claim import one_line
 
 
 @click.command("select-k", short_help="Choose the number of clusters.")
@@ -74,6 +76,7 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
         click.echo(pretty(found), nl=False)
         return
     printed(selection_table(found))
+    click.echo(str(claim) if (claim := claim_from(found.privacy)) else one_line(None))
     click.echo(f"{found.n_clusters} clusters: {found.rule} of {found.index}.")
     click.echo(f"Written: {out / FOUND}, {out / 'picture.png'}, {out / 'model.npz'}")
 

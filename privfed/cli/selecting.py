@@ -21,13 +21,14 @@ from rich import box
 from rich.table import Table
 
 from privfed import __version__
+from privfed.cli.claim import claim_from, saying_the_claim
 from privfed.cli.declared import Declared
 from privfed.cli.disk import telling_when_full, write_new
 from privfed.cli.fitting import check_same_rows
-from privfed.cli.picture import COLOURS, save
+from privfed.cli.picture import COLOURS, save, write_claim
 from privfed.cli.progress import RoundProgress
 from privfed.cli.result import began_of, server_saw
-from privfed.cli.run_folder import Source, Word, pretty
+from privfed.cli.run_folder import RESULT_FORMAT, Source, Word, pretty
 from privfed.core.files import make_folder, replaced
 from privfed.data import ClientTables
 from privfed.errors import ProtocolError, ResumeError, RunFolderError
@@ -35,6 +36,7 @@ from privfed.face.base import FederatedClusterer
 from privfed.face.clients import Clients
 from privfed.face.elbow import Rule
 from privfed.face.selection import SelectionResult, estimator_of, select_n_clusters, transcripts
+from privfed.privacy.claim import noised_mark
 
 ASKED, FOUND = "select.json", "selection.json"
 
@@ -53,12 +55,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What `selection.json` holds; `table` has one row for each number of clusters."""
+    """What `selection.json` holds; `table` has one row for each number of clusters.
 
+    `privacy` is what is said of the differential privacy of the whole selection, None without any; `noised`
+    names the fields that come from noised totals.
+    """
+
+    format: int = RESULT_FORMAT
     privfed: str
     algorithm: str
     protocol: str
     server_saw: str
+    privacy: dict[str, Any] | None
+    noised: list[str]
     clients: tuple[str, ...]
     columns: tuple[str, ...]
     rows: int | None
@@ -83,9 +92,10 @@ def carry_out(
     model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
     fresh = _prepare(out, asked)
     try:
-        with _held(out), _resumable(out):
-            for transcript in transcripts(out)[:1]:
-                check_same_rows(tables, transcript)
+        with _held(out), saying_the_claim(out), _resumable(out):
+            if asked.declared.epsilon is None:
+                for transcript in transcripts(out)[:1]:
+                    check_same_rows(tables, transcript)
             began = time.monotonic()
             result = select_n_clusters(
                 clients,
@@ -198,23 +208,26 @@ def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seco
 
 def selection_table(found: Selection) -> Table:
     """Return one line for each number of clusters, the chosen one marked."""
+    mark = noised_mark(claim_from(found.privacy))
     title = (
-        f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows, protocol {found.protocol}"
+        f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{mark}, "
+        f"protocol {found.protocol}"
     )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("K", found.index, "inertia", "rounds", "sums", "kB", ""):
+    for name in ("K", f"{found.index}{mark}", "inertia", "rounds", "sums", "kB", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for row in found.table:
         numbers = [f"{row[name]:.6g}" if row[name] is not None else "" for name in ("index", "inertia")]
-        mark = f"< {found.rule}" if row["n_clusters"] == found.n_clusters else ""
+        chosen = f"< {found.rule}" if row["n_clusters"] == found.n_clusters else ""
         counts = [str(row["rounds"]), str(row["sums"]), f"{row['bytes'] / 1000:,.1f}"]
-        table.add_row(str(row["n_clusters"]), *numbers, *counts, mark)
+        table.add_row(str(row["n_clusters"]), *numbers, *counts, chosen)
     return table
 
 
 def draw_selection(path: Path, result: SelectionResult) -> None:
     """Draw the index over the numbers of clusters, with the chosen one marked, as a PNG file."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure, claim = Figure(figsize=(7, 4.5), layout="constrained"), result.privacy_claim
+    write_claim(figure, claim)
     axes = figure.subplots()
     numbers, values = [row.n_clusters for row in result.table], [row.index for row in result.table]
     axes.plot(numbers, values, "-o", color=COLOURS[0], linewidth=2, markersize=5, label=result.index)
@@ -229,7 +242,8 @@ def draw_selection(path: Path, result: SelectionResult) -> None:
         markeredgewidth=2.5,
         label=f"{result.rule}: {result.n_clusters} clusters",
     )
-    axes.set(title="Number of clusters", xlabel="clusters", ylabel=result.index.replace("_", " "))
+    name = result.index.replace("_", " ") + noised_mark(claim)
+    axes.set(title="Number of clusters", xlabel="clusters", ylabel=name)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(0.08)
     axes.grid(color="#dddddd", linewidth=0.5)

@@ -51,6 +51,16 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
         raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
 
 
+LOCAL = "local"
+"""Folder in a run's folder in which each client's own run lies, by its position."""
+
+
+def folders_of(run_dir: Path) -> list[Path]:
+    """Return the folders of the clients' own runs in a run's folder, by position; none without any."""
+    found = [one for one in (run_dir / LOCAL).glob("*") if one.name.isdecimal()]
+    return sorted(found, key=lambda one: int(one.name))
+
+
 def own_centers(
     clients: Clients, privacy: Privacy, n_clusters: int, seed: int, run_dir: str | Path | None
 ) -> tuple[Clients, PrivacySpent | None]:
@@ -65,7 +75,7 @@ def own_centers(
     """
     found, claim = [], None
     for i, data in enumerate(clients.data):
-        folder = None if run_dir is None else Path(run_dir) / "local" / str(i)
+        folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
         own = replace(privacy, noise="local")
         if privacy.noise_seed is not None:
             own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)

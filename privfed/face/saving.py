@@ -71,8 +71,9 @@ def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = (
 def _rebuilt(
     path: str | Path, facts: dict[str, Any], own: tuple[type, ...], centers: Any, history: Any
 ) -> FederatedClusterer:
-    claim = claim_from(facts, path)
-    model: FederatedClusterer = _made(path, find(facts["class"], own, path), facts["params"])
+    claim, privacy = claim_from(facts, path), privacy_from_dict(facts.get("privacy"))
+    words = facts["params"] | ({} if privacy is None else {"privacy": privacy})
+    model: FederatedClusterer = _made(path, find(facts["class"], own, path), words)
     for array in (centers, history):
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("not finite float64")
@@ -84,7 +85,6 @@ def _rebuilt(
     model.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
     model.converged_ = bool(facts["converged"])
     model.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
-    model.set_params(privacy=privacy_from_dict(facts.get("privacy")))
     model.privacy_claim_ = claim
     model.n_features_in_ = centers.shape[1]
     model._n_features_out = len(centers)

@@ -37,6 +37,7 @@ from privfed.face.opening import seed_from
 from privfed.face.private_selection import choose_privately
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
+from privfed.privacy.claim import PrivacySpent, noised_mark
 
 ESTIMATORS: dict[str, Callable[[], FederatedClusterer]] = {
     "dp": DPKMeans,
@@ -116,6 +117,10 @@ class SelectionRow:
     bytes: int
 
 
+NOISED = ("rows", "n_clusters", "table.index", "centroids")
+"""What a selection under differential privacy took from noised totals, by its names in JSON."""
+
+
 @dataclass(frozen=True, eq=False)
 class SelectionResult:
     """The chosen number of clusters, and what every candidate gave.
@@ -141,29 +146,40 @@ class SelectionResult:
         """The estimator fitted with the chosen number of clusters."""
         return self.models[[row.n_clusters for row in self.table].index(self.n_clusters)]
 
+    @property
+    def privacy_claim(self) -> PrivacySpent | None:
+        """What is said of the differential privacy of all fits and the choice together; None without any."""
+        return self.models[0].privacy_claim_
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the models, as values that JSON can hold."""
-        rows = [asdict(row) for row in self.table]
+        claim, rows = self.privacy_claim, [asdict(row) for row in self.table]
         for row in rows:
             row["index"] = row["index"] if np.isfinite(row["index"]) else None
         return {
             "n_clusters": self.n_clusters,
             "index": self.index,
             "rule": self.rule,
+            "privacy": None if claim is None else claim.to_dict(),
+            "noised": [] if claim is None else list(NOISED),
             "local_clusters": None if self.local is None else list(self.local.clients),
             "table": rows,
         }
 
     def __str__(self) -> str:
-        lines = [f"{'K':>4} {self.index:>22} {'inertia':>12} {'rounds':>7} {'sums':>6} {'bytes':>13}"]
+        claim = self.privacy_claim
+        name = f"{self.index}{noised_mark(claim)}"
+        wide = max(22, len(name))
+        lines = [f"{'K':>4} {name:>{wide}} {'inertia':>12} {'rounds':>7} {'sums':>6} {'bytes':>13}"]
         for row in self.table:
             inertia = "" if row.inertia is None else f"{row.inertia:.6g}"
             mark = " <" if row.n_clusters == self.n_clusters else ""
             lines.append(
-                f"{row.n_clusters:>4} {row.index:>22.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
+                f"{row.n_clusters:>4} {row.index:>{wide}.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
                 f"{row.bytes:>13,}{mark}"
             )
-        return "\n".join([*lines, f"{self.n_clusters} clusters: {self.rule} of {self.index}"])
+        said = [] if claim is None else [str(claim)]
+        return "\n".join([*lines, f"{self.n_clusters} clusters: {self.rule} of {name}", *said])
 
 
 def select_n_clusters(

@@ -74,7 +74,7 @@ def claim_from(facts: Mapping[str, Any], path: object) -> PrivacySpent | None:
         warnings.warn(
             f"{path} has format 1, of an older privfed, which kept no claim of differential privacy: "
             "privacy_claim_ is None, whatever was claimed. Fit and save again to have it in the file.",
-            stacklevel=5,
+            stacklevel=4,
         )
     plain = facts.get("privacy_claim")
     return None if plain is None else PrivacySpent.from_dict(plain)

@@ -92,6 +92,15 @@ class BudgetLedger:
         sigma = question.noise_std(self._configuration.noising)
         self.payments.append(Payment(purpose, type(question.inner).__name__, share, dict(sigma)))
 
+    def replayed(self, question: Noised, purpose: str, total: Total) -> None:
+        """Take note of a question that was paid and opened."""
+        self._pay(question, purpose)
+        self._pay_repeats(question, total)
+
+    def _pay_repeats(self, question: Noised, total: Total) -> None:
+        for _ in range(total.attempts - 1):
+            self._pay(question, "repeat")
+
     def opened(self, question: Question, total: Total) -> Total:
         """Return the total with the standard deviations of the noise of all who contributed.
 
@@ -100,8 +109,7 @@ class BudgetLedger:
         """
         if not isinstance(question, Noised):
             raise PrivacyError(f"{type(question).__name__} was asked without noise.")
-        for _ in range(total.attempts - 1):
-            self._pay(question, "repeat")
+        self._pay_repeats(question, total)
         return replace(total, noise_std=question.noise_std(len(total.contributors)))
 
 
@@ -120,6 +128,16 @@ def unopened(transcript: Transcript) -> list[Noised]:
             sent = sent[:1] * attempts
     questions = [question_from_bytes(question) for question in lost + sent]
     return [question for question in questions if isinstance(question, Noised)]
+
+
+def payments_of(transcript: Transcript) -> tuple[Payment, ...]:
+    """Return what the run of a transcript has paid, in the order of a ledger that would go on with it."""
+    ledger = BudgetLedger(transcript.configuration, unopened=unopened(transcript))
+    for asked, total in transcript.totals():
+        question = question_from_bytes(asked.question)
+        if isinstance(question, Noised):
+            ledger.replayed(question, asked.purpose, total)
+    return tuple(ledger.payments)
 
 
 class PayingAnswerer:

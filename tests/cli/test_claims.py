@@ -1,0 +1,302 @@
+"""No command on a run with differential privacy ends without its claim, nor with an unmarked number."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from matplotlib.figure import Figure
+
+import privfed
+from privfed import KFED, Box, DPKMeans, Privacy
+from privfed.cli import picture, selecting
+from privfed.cli.declared import Declared
+from privfed.cli.main import main
+from privfed.errors import NotEnoughClientsError
+from privfed.face.opening import simulate
+from privfed.privacy.claim import PrivacySpent
+
+DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
+CLAIM = ("--epsilon", "2", "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
+PRIVATELY = (*DOMAIN, *CLAIM, "--group", "g", "--quiet")
+OPTIONS = {f"--{word}" for word in Declared.__struct_fields__} - {"--low", "--high", "--max_rows"}
+"""Words of a claim: a command that takes one of them has a case below."""
+
+
+def run(*words: object, exit_code: int = 0) -> Result:
+    """Run the command on a terminal so wide that no line of a table is broken."""
+    said = CliRunner(env={"COLUMNS": "2000"}).invoke(main, [str(word) for word in words])
+    assert said.exit_code == exit_code, (said.output, said.exception)
+    return said
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a table, a finished private run of it, and releases of a mechanism."""
+    folder = tmp_path_factory.mktemp("claims")
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-0.6, 0.6, (3, 2))[rng.integers(3, size=240)] + rng.uniform(-0.1, 0.1, (240, 2))
+    lines = [f"{'abcd'[i % 4]},{a:.4f},{b:.4f}" for i, (a, b) in enumerate(rows.tolist())]
+    (folder / "t.csv").write_text("g,a,b\n" + "\n".join(lines) + "\n")
+    np.savez(folder / "releases.npz", inside=rng.normal(size=1000), outside=rng.normal(size=1000))
+    run("fit", folder / "t.csv", "--algorithm", "dp", "-k", 3, *PRIVATELY, "--out", folder / "run")
+    return folder
+
+
+def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
+    """Return for each command its words on a run with differential privacy."""
+    table, done = home / "t.csv", home / "run"
+    return {
+        "fit": ("fit", table, "--algorithm", "dwf", "--local-iter", 1, "-k", 2, *PRIVATELY, "--out", out),
+        "resume": ("resume", done),
+        "predict": ("predict", done, table),
+        "show": ("show", done),
+        "select-k": (
+            *("select-k", table, "--algorithm", "dp", "--min-k", 2, "--max-k", 3),
+            *(*PRIVATELY, "--out", out),
+        ),
+        "attack": ("attack", done, "--attack", "differencing", "--out", out),
+        "audit": ("audit", done, "--trials", 1000),
+    }
+
+
+OTHERWISE = {
+    "demo": "its own run claims nothing; its study is that of tradeoff",
+    "tradeoff": "test_tradeoff.py: the claims of a study",
+    "compare": "test_tradeoff.py: the claims of a study",
+}
+"""Commands whose runs are those of a study, and where their claims are tested."""
+
+STATED = {"audit": ("--epsilon", "2", "--delta", "1e-6")}
+"""Commands that take words of a claim without a run that makes it."""
+
+
+def commands(group: click.Group, before: str = "") -> dict[str, click.Command]:
+    """Return all commands, with those of groups within groups."""
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        inner = commands(command, f"{before}{name} ") if isinstance(command, click.Group) else {}
+        found |= inner or {before + name: command}
+    return found
+
+
+ALL = commands(main)
+WITH_JSON = [name for name, command in ALL.items() if any("--json" in one.opts for one in command.params)]
+
+
+def test_every_command_has_a_case(tmp_path: Path) -> None:
+    known = cases(tmp_path, tmp_path)
+    assert set(ALL) == set(known) | set(OTHERWISE)
+    taking = {name for name, one in ALL.items() if OPTIONS & {opt for p in one.params for opt in p.opts}}
+    assert taking >= {"fit", "select-k", "audit"}
+    for name in taking:
+        assert set(CLAIM[::2]) <= set(known[name]) or name in STATED, name
+        assert name not in OTHERWISE
+
+
+@pytest.fixture(scope="module")
+def ended(home: Path) -> Callable[[str], Result]:
+    """Run the case of a command, once; what it writes lies in a folder of its name."""
+    return cache(lambda name: run(*cases(home, home / name)[name]))
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(OTHERWISE)))
+def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Result], home: Path) -> None:
+    said = ended(name).output
+    claim = privfed.load(home / "run" / "model.npz").privacy_spent_
+    assert claim is not None
+    for what, fact in claim.facts().items():
+        assert what in said and fact in said, (what, said)
+
+
+@pytest.mark.parametrize("name", sorted(set(WITH_JSON) - set(OTHERWISE)))
+def test_every_json_holds_the_claim(name: str, home: Path, tmp_path: Path) -> None:
+    found = json.loads(run(*cases(home, tmp_path / "out")[name], "--json").stdout)
+    claim = PrivacySpent.from_dict(found["privacy"])
+    known = privfed.load(home / "run" / "model.npz").privacy_spent_
+    assert claim.facts() == known.facts() and found["privacy"]["summary"] == known.line
+
+
+def test_a_stated_claim_says_what_the_file_does_not(home: Path) -> None:
+    said = run("audit", home / "releases.npz", *STATED["audit"]).output
+    assert "epsilon=2, delta=1e-06" in said
+    assert "record or client" in said and "against whom" in said
+
+
+def test_python_and_the_command_line_say_the_same_of_the_same_run(home: Path) -> None:
+    """What is printed, stored and loaded of one run is one claim, to the last payment."""
+    model = privfed.load(home / "run" / "model.npz")
+    found = json.loads((home / "run" / "result.json").read_text())
+    shown = json.loads(run("show", home / "run", "--json").stdout)
+    again = json.loads(run("resume", home / "run", "--quiet", "--json").stdout)
+    for one in (found, shown, again):
+        assert one["privacy"] == json.loads(json.dumps(model.privacy_spent_.to_dict()))
+    with np.load(home / "run" / "centroids.npz") as stored:
+        assert str(stored["privacy"]) == model.privacy_spent_.line
+
+
+def test_noised_numbers_are_marked(home: Path, ended: Callable[[str], Result]) -> None:
+    found = json.loads((home / "run" / "result.json").read_text())
+    assert found["noised"] == ["rows", "movements", "centroids"] and found["format"] == 2
+    said = run("resume", home / "run", "--quiet").stdout
+    assert f"4, {found['rows']} (noised)" in said and "rows, movements, centroids" in said
+    table = ended("select-k").stdout
+    chosen = json.loads((home / "select-k" / "selection.json").read_text())
+    assert chosen["noised"] == ["rows", "n_clusters", "table.index", "centroids"] and chosen["format"] == 2
+    assert f"{chosen['rows']} rows (noised)" in table and "davies_bouldin (noised)" in table
+
+
+def test_without_privacy_it_says_so_and_marks_nothing(home: Path, tmp_path: Path) -> None:
+    said = run("fit", home / "t.csv", "--group", "g", "-k", 2, "--out", tmp_path / "r", "--quiet").stdout
+    said += run("show", tmp_path / "r").stdout
+    words = ("--group", "g", "--min-k", 2, "--max-k", 3, "--out", tmp_path / "s", "--quiet")
+    said += run("select-k", home / "t.csv", *words).stdout
+    assert said.count("none claimed") == 3 and "noised" not in said
+    found = json.loads((tmp_path / "r" / "result.json").read_text())
+    assert found["privacy"] is None and found["noised"] == []
+    assert run("predict", tmp_path / "r", home / "t.csv").stderr == ""
+
+
+# --- runs that do not come from `privfed fit`, or do not come to their end ---
+
+
+def privacy(**words: Any) -> Privacy:
+    known: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "neighbours": "add-remove"}
+    return Privacy(**(known | {"domain": Box(-1.0, 1.0, max_rows=100)} | words))
+
+
+def rows_of(n_clients: int) -> list[np.ndarray]:
+    return np.array_split(np.random.default_rng(1).uniform(-0.9, 0.9, (60 * n_clients, 2)), n_clients)
+
+
+def test_a_rehearsal_is_shown_as_not_private(tmp_path: Path) -> None:
+    model = DPKMeans(2, privacy=privacy(noise_seed=1), run_dir=tmp_path, protocol="plain").fit(rows_of(2))
+    said = run("show", tmp_path).stdout
+    assert "not private: a rehearsal of epsilon 2, delta 1e-06" in said
+    assert model.privacy_spent_ is None
+    shown = json.loads(run("show", tmp_path, "--json").stdout)
+    assert shown["privacy"] == json.loads(json.dumps(model.privacy_claim_.to_dict()))
+
+
+def test_noise_of_each_client_alone_is_shown(tmp_path: Path) -> None:
+    model = KFED(2, privacy=privacy(), run_dir=tmp_path, protocol="plain").fit(rows_of(2))
+    shown = json.loads(run("show", tmp_path, "--json").stdout)
+    assert PrivacySpent.from_dict(shown["privacy"]).facts() == model.privacy_spent_.facts()
+    assert "(gaussian, local)" in run("show", tmp_path).stdout
+
+
+def test_a_run_with_noise_of_each_client_alone_is_resumed_and_not_audited(home: Path, tmp_path: Path) -> None:
+    rows = [line for line in (home / "t.csv").read_text().splitlines() if line[0] in "gab"]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    words = ("--algorithm", "kfed", "-k", 2, *PRIVATELY, "--protocol", "plain", "--out", tmp_path / "r")
+    run("fit", tmp_path / "t.csv", *words)
+    assert "(gaussian, local)" in run("resume", tmp_path / "r", "--quiet").stdout
+    said = run("audit", tmp_path / "r", exit_code=2).stderr
+    assert "carry no noise" in said and "against the server with clients" in said
+
+
+def test_a_sum_of_another_protocol_is_no_reason_to_claim_more(tmp_path: Path) -> None:
+    DPKMeans(2, privacy=privacy(), run_dir=tmp_path, protocol="plain").fit(rows_of(2))
+    path = tmp_path / "transcript.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"protocol":"plain"', b'"protocol":"own"'))
+    against = json.loads(run("show", tmp_path, "--json").stdout)["privacy"]["against"]
+    assert against["the server with clients"] == "unknown here: 'own' is no protocol of this privfed"
+
+
+def stopping(after: int, error: BaseException) -> Callable[..., Any]:
+    """Open a federation that fails after so many sums."""
+
+    def opened(*given: Any, **words: Any) -> Any:
+        federation = simulate(*given, **words)
+        ask, done = federation.ask, []
+
+        def asked(question: Any) -> Any:
+            if len(done) == after:
+                raise error
+            done.append(question)
+            return ask(question)
+
+        federation.ask = asked  # type: ignore[method-assign]
+        return federation
+
+    return opened
+
+
+LOST = NotEnoughClientsError(missing=["a"], left=1, needed=2, stage="collect")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("privfed.face.base", "fit"), ("privfed.face.private_selection", "select-k")]
+)
+@pytest.mark.parametrize(("error", "exit_code"), [(LOST, 2), (KeyboardInterrupt(), 130)])
+def test_a_run_that_stops_says_under_which_claim_it_has_asked(
+    module: str,
+    name: str,
+    error: BaseException,
+    exit_code: int,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{module}.simulate", stopping(2, error))
+    said = run(*cases(home, tmp_path / "out")[name], exit_code=exit_code).stderr
+    assert "What was asked so far is under the claim: differential privacy: epsilon 2, delta 1e-06" in said
+    assert "against the server with clients" in said
+    assert said.count("\n") == (1 if exit_code == 2 else 2)
+
+
+def test_a_run_that_asked_nothing_claims_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privfed.face.base.simulate", stopping(0, LOST))
+    assert "claim" not in run(*cases(home, tmp_path / "out")["fit"], exit_code=2).stderr
+
+
+# --- what is stored ---
+
+
+def test_an_older_result_predicts_and_a_newer_one_is_refused_by_name(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "run", tmp_path / "r")
+    path = tmp_path / "r" / "result.json"
+    found = json.loads(path.read_text())
+    older = {name: value for name, value in found.items() if name not in ("format", "privacy", "noised")}
+    path.write_text(json.dumps(older))
+    said = run("predict", tmp_path / "r", home / "t.csv")
+    assert "epsilon 2, delta 1e-06" in said.stderr and len(said.stdout.splitlines()) == 241
+    path.write_text(json.dumps(found | {"format": 3}))
+    assert (
+        "result.json has format 3, this privfed reads formats up to 2"
+        in run("predict", tmp_path / "r", home / "t.csv", exit_code=2).stderr
+    )
+    path.write_text(json.dumps(found | {"privacy": {"epsilon": "low"}}))
+    assert "result.json is damaged" in run("predict", tmp_path / "r", home / "t.csv", exit_code=2).stderr
+
+
+def test_a_report_of_a_newer_format_is_refused_by_name(home: Path, ended: Callable[[str], Result]) -> None:
+    ended("attack")
+    words, path = cases(home, home / "attack")["attack"], home / "attack" / "attacks.json"
+    found = json.loads(path.read_text())
+    assert found["format"] == 2 and found["privacy"]["epsilon"] == 2.0
+    path.write_text(json.dumps(found | {"format": 3}))
+    assert "attacks.json has format 3" in run(*words, exit_code=2).stderr
+
+
+def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def kept(figure: Figure, path: Path) -> None:
+        texts.append(" ".join(one.get_text().replace("\n", " ") for one in figure.texts))
+
+    for module in (picture, selecting):
+        monkeypatch.setattr(module, "save", kept)
+    run("resume", home / "run", "--quiet")
+    run(*cases(home, tmp_path)["select-k"])
+    line = privfed.load(home / "run" / "model.npz").privacy_spent_.line
+    assert len(texts) == 2 and all(line in text for text in texts)
+    assert "(noised)" in texts[0]
