@@ -24,7 +24,8 @@ from privfed.privacy.claim import PrivacySpent
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
 CLAIM = ("--epsilon", "2", "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
-PRIVATELY = (*DOMAIN, *CLAIM, "--group", "g", "--quiet")
+GROUPS = ("--group", "g", "--clients", "a,b,c,d", "--quiet")
+PRIVATELY = (*DOMAIN, *CLAIM, *GROUPS)
 OPTIONS = {f"--{word}" for word in Declared.__struct_fields__} - {"--low", "--high", "--max_rows"}
 """Words of a claim: a command that takes one of them has a case below."""
 
@@ -194,7 +195,8 @@ def test_noise_of_each_client_alone_is_shown(tmp_path: Path) -> None:
 def test_a_run_with_noise_of_each_client_alone_is_resumed_and_not_audited(home: Path, tmp_path: Path) -> None:
     rows = [line for line in (home / "t.csv").read_text().splitlines() if line[0] in "gab"]
     (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
-    words = ("--algorithm", "kfed", "-k", 2, *PRIVATELY, "--protocol", "plain", "--out", tmp_path / "r")
+    few = ("--group", "g", "--clients", "a,b", "--protocol", "plain", "--quiet")
+    words = ("--algorithm", "kfed", "-k", 2, *DOMAIN, *CLAIM, *few, "--out", tmp_path / "r")
     run("fit", tmp_path / "t.csv", *words)
     assert "(gaussian, local)" in run("resume", tmp_path / "r", "--quiet").stdout
     said = run("audit", tmp_path / "r", exit_code=2).stderr
