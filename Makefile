@@ -38,7 +38,7 @@ test-slow: install ## Run only the slow tests
 test-all: test test-slow ## Run everything that test runs, and the slow tests
 
 bench: install ## Run the benchmarks, one after the other
-	$(BIN)/pytest tests/benchmarks -m benchmark -s -p no:xdist --timeout=0 \
+	$(BIN)/pytest benchmarks -m benchmark -s -p no:xdist --timeout=0 \
 	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
 
 lock: ## Write requirements-dev.txt anew from pyproject.toml (needs uv; UV=path/to/uv)

@@ -5,20 +5,20 @@ an oracle, `attack.run(oracle, prior, rng)`. `evaluate(result, truth)` compares 
 """
 
 from privfed.attacks.audits import audit
-from privfed.attacks.differencing import Differencing
-from privfed.attacks.disaggregation import Disaggregation
-from privfed.attacks.fuzzy_inversion import FuzzyInversion
-from privfed.attacks.hidden_counts import EqualWeightCounts
-from privfed.attacks.holders import ClusterHolders
-from privfed.attacks.interface import ActiveAttack, Attack, PassiveAttack, Prior
-from privfed.attacks.linkage import Linkage
-from privfed.attacks.membership import Membership
-from privfed.attacks.noisy_differencing import NoisyDifferencing
-from privfed.attacks.oracle import Oracle
-from privfed.attacks.probing import Probing
-from privfed.attacks.report import Report
-from privfed.attacks.results import Counts, Particles, Points, Result, Truth, evaluate
-from privfed.attacks.tomography import Tomography
+from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
+from privfed.attacks.base.oracle import Oracle
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import Counts, Particles, Points, Result, Truth, evaluate
+from privfed.attacks.cohorts.cluster_membership import ClusterHolders
+from privfed.attacks.cohorts.disaggregation import Disaggregation
+from privfed.attacks.cohorts.linkage import Linkage
+from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
+from privfed.attacks.membership.membership import Membership
+from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
+from privfed.attacks.probing.probing import Probing
+from privfed.attacks.reconstruction.differencing import Differencing
+from privfed.attacks.reconstruction.hidden_counts import EqualWeightCounts
+from privfed.attacks.reconstruction.tomography import Tomography
 
 __all__ = [
     "ActiveAttack",

@@ -46,8 +46,8 @@ from sklearn.metrics import v_measure_score
 
 from privfed.data import partition
 from privfed.errors import DataError
-from privfed.face.estimators import DWFKMeans, EWFKMeans
-from privfed.face.fkm import KFED
+from privfed.estimators.local_centers import KFED
+from privfed.estimators.weighted import DWFKMeans, EWFKMeans
 
 CENTRAL, EWF, DWF, K_FED = METHODS = ("k-means", "EWF", "DWF", "k-FED")
 KINDS = ("iid", "half-iid", "non-iid")

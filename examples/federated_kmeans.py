@@ -32,8 +32,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from privfed import Box
-from privfed.algorithms.minibatch import cohort_size
-from privfed.face.minibatch import FederatedMiniBatchKMeans
+from privfed.algorithms.kmeans.minibatch import cohort_size
+from privfed.estimators.minibatch import FederatedMiniBatchKMeans
 
 K, CLIENTS, ROWS, SCALE = 5, 50, 10, 0.2
 DOMAIN = Box(0.0, K + 1.0, max_rows=CLIENTS * ROWS)

@@ -36,7 +36,7 @@ from matplotlib.figure import Figure
 
 from privfed.data import iid
 from privfed.data.by_column import by_column
-from privfed.face.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 
 Clients = list[np.ndarray]

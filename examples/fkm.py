@@ -37,7 +37,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from privfed.data.placement import by_cluster, by_distance
-from privfed.face.fkm import FKM, KFED
+from privfed.estimators.local_centers import FKM, KFED
 
 K, MERGES = 16, 10
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])

@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from privfed import metrics, protocols
-from privfed.core.configuration import ClientPolicy
 from privfed.core.domain import Ball, Box
-from privfed.face.dp import DPKMeans
-from privfed.face.estimators import DWFKMeans, EWFKMeans, WFKMeans
-from privfed.face.fkm import FKM, KFED
-from privfed.face.fuzzy import FederatedFuzzyCMeans
-from privfed.face.minibatch import FederatedMiniBatchKMeans
-from privfed.face.opening import Simulation
-from privfed.face.saving import load
-from privfed.face.scaling import FederatedScaler
-from privfed.face.selection import SelectionResult, select_n_clusters
+from privfed.core.policy import ClientPolicy
+from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.local_centers import FKM, KFED
+from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.private import DPKMeans
+from privfed.estimators.saving import load
+from privfed.estimators.scaling import FederatedScaler
+from privfed.estimators.selection import SelectionResult, select_n_clusters
+from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
+from privfed.federation.simulation import Simulation
 from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.privacy import Privacy
 

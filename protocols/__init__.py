@@ -5,8 +5,8 @@ from collections.abc import Callable
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.protocols.ckks.ckks import CKKS
-from privfed.protocols.group.group_masked import GroupMasked
-from privfed.protocols.masking.masked import Masked
+from privfed.protocols.group_masked.group_masked import GroupMasked
+from privfed.protocols.masked.masked import Masked
 from privfed.protocols.plain import Plain
 from privfed.protocols.slotted import PREFIX as SLOTTED
 from privfed.protocols.slotted import Slotted

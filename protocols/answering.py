@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.configuration import ClientPolicy, Configuration
+from privfed.core.configuration import Configuration
 from privfed.core.domain import FloatArray
 from privfed.core.engine import Answerer
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question, question_from_bytes
 from privfed.errors import MessageError, PolicyError
 

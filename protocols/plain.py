@@ -10,11 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.domain import FloatArray
 from privfed.core.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.messages import Array, Message, Refusal, decode, encode
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 from privfed.core.secure_sum import Session, Steps
 from privfed.core.statistics import Statistics

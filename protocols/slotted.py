@@ -1,6 +1,6 @@
 """Sums that show contributions, but not whose they are: slots over another secure sum.
 
-A question with slots (`privfed.core.slots`) is answered by each client in a slot drawn from PRG(G, sum),
+A question with slots (`privfed.questions.slots`) is answered by each client in a slot drawn from PRG(G, sum),
 where G is a secret of the clients that the server does not know: they set a group up beside the keys of
 the masks. Where clients open the totals there are no slots: each of them would know all.
 """
@@ -12,24 +12,25 @@ from typing import Any, Literal
 
 import msgspec
 
-from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import Answerer, ClientSide, Exchange, Replies
 from privfed.core.messages import Message, Refusal, decode, encode
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 from privfed.core.secure_sum import SecureSum, Session, Steps
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
-from privfed.protocols.group.masks import MaskScheme
-from privfed.protocols.group.placing import check_slots, moved, slot_key
-from privfed.protocols.group.relay import Relay
-from privfed.protocols.group.setup import GroupSetup
-from privfed.protocols.group.state import State
-from privfed.protocols.masking.channel import Channel
-from privfed.protocols.masking.keys import CryptographyError, Identity, Registry, digest
-from privfed.protocols.masking.messages import AdvertiseRequest, Envelope, RosterRequest
-from privfed.protocols.masking.rules import Agreement
+from privfed.protocols.client_opened.relay import Relay
+from privfed.protocols.client_opened.setup import GroupSetup
+from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
+from privfed.protocols.client_opened.state import State
+from privfed.protocols.crypto.keys import CryptographyError, Identity, Registry, digest
+from privfed.protocols.group_masked.masks import MaskScheme
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
+from privfed.protocols.setup.rules import Agreement
 
 PREFIX = "slotted "
 """What a sum's name begins with where it has slots."""

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privfed.algorithms.dp_clients import ClientLengths, ClientShares
-from privfed.algorithms.dp_sums import SumsInCells
+from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.domain import FloatArray
 from privfed.core.question import ClientData, parts_of, question_from_bytes
@@ -27,6 +26,7 @@ from privfed.core.transcript import Asked, Transcript
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits
+from privfed.questions.bounded_sums import SumsInCells
 
 CORNERS = 6
 """Pairs of opposite corners that are tried."""

@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from privfed import __version__
-from privfed.cli.attack import attack
-from privfed.cli.audit import audit
-from privfed.cli.compare import compare
-from privfed.cli.demo import demo
-from privfed.cli.disk import is_full
-from privfed.cli.fit import fit, resume
-from privfed.cli.reading import predict, show
-from privfed.cli.select import select_k
-from privfed.cli.tradeoff import tradeoff
+from privfed.cli.commands.attack import attack
+from privfed.cli.commands.audit import audit
+from privfed.cli.commands.compare import compare
+from privfed.cli.commands.demo import demo
+from privfed.cli.commands.fit import fit, resume
+from privfed.cli.commands.reading import predict, show
+from privfed.cli.commands.select import select_k
+from privfed.cli.commands.tradeoff import tradeoff
+from privfed.cli.folder.disk import is_full
 from privfed.errors import PrivFedError
 
 _BAD_INPUT, _STOPPED = 2, 130

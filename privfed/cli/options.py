@@ -11,9 +11,9 @@ import click
 
 from privfed import protocols
 from privfed.cli.declared import Declared
-from privfed.cli.run_folder import Source, Word
+from privfed.cli.folder.run_folder import Source, Word
 from privfed.data.writing import check_suffix
-from privfed.face.selection import ESTIMATORS
+from privfed.estimators.selection import ESTIMATORS
 
 Command = Callable[..., Any]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Literal, Protocol, TypeVar
 
-from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import ClientSide, Exchange, Replies
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 
 Finished = TypeVar("Finished")

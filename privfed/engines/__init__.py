@@ -2,6 +2,6 @@
 
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
-from privfed.engines.state import FileStore, MemoryStore
+from privfed.party.state import FileStore, MemoryStore
 
 __all__ = ["Fault", "FileStore", "InProcessEngine", "MemoryStore"]

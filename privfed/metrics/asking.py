@@ -1,12 +1,11 @@
 """How metrics ask: a question as it is, or under differential privacy its twin, for the whole budget.
 
-The twins are in `privfed.metrics.private`, which also has their bounds; how a client is asked as a whole,
-in `privfed.metrics.whole_clients`.
+The twins are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a whole,
+in `privfed.questions.whole_clients`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from typing import TypeVar
 
@@ -19,20 +18,12 @@ from privfed.core.federation import Federation
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.errors import PrivacyError
-from privfed.metrics.client_sizes import typical_size
-from privfed.metrics.whole_clients import SIZES_SHARE, AsOneRecord
 from privfed.privacy.bounds import RecordBounded
+from privfed.questions.client_sizes import typical_size
+from privfed.questions.twins import OF_CLIENTS, SIGNED, TWINS
+from privfed.questions.whole_clients import SIZES_SHARE, AsOneRecord
 
 Result = TypeVar("Result")
-
-TWINS: dict[type[Question], Callable[..., RecordBounded]] = {}
-"""Question -> the same one with a proven bound for one record."""
-
-OF_CLIENTS: dict[type[Question], dict[str, float]] = {}
-"""Questions to which a client gives one answer as a whole -> L2 limit of each entry."""
-
-SIGNED = {"offset"}
-"""Entries that may be negative without noise."""
 
 
 def _alone(federation: Federation, ask: Ask) -> Total:

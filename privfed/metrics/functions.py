@@ -3,7 +3,7 @@
 `clients` is a list of tables, or one table with `groups=` (the client of each row) and, under differential
 privacy, `client_names=` (all clients, also such as have no rows), or a federation (`model.federation_`),
 whose transcript then grows by the question. Where neither a domain is declared nor the federation knows
-ranges, the range sum comes first (see "Reveals" of `privfed.metrics.ranges`). Each function reveals to
+ranges, the range sum comes first (see "Reveals" of `privfed.questions.ranges`). Each function reveals to
 whoever opens the total what its question's module says, over all clients.
 """
 
@@ -12,16 +12,16 @@ from __future__ import annotations
 from typing import Any
 
 from privfed.core.domain import Ranges, frozen_array
-from privfed.core.door import open_federation
 from privfed.core.federation import Federation
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
-from privfed.metrics.agreement import Agreement, Contingency, agreement
+from privfed.federation.door import open_federation
 from privfed.metrics.asking import asked, driven
-from privfed.metrics.ranges import locate
-from privfed.metrics.score import Inertia
 from privfed.privacy.privacy import Privacy
+from privfed.questions.contingency import Agreement, Contingency, agreement
+from privfed.questions.inertia import Inertia
+from privfed.questions.ranges import locate
 
 MOST_ROWS = 1 << 24
 """Rows of a client that grids have room for under differential privacy where no bound is declared."""

@@ -1,169 +1,18 @@
-"""The fuzzy objective and the fuzzy Davies-Bouldin index, each from one sum.
+"""The fuzzy Davies-Bouldin index as a function of client data and centers: one sum.
 
-Stallmann and Wilbik 2022 (FedFuzzDB), equations 7 to 13; Vergani and Binaghi 2018. A cluster's spread
-takes in all rows, S_i = U_i (mean ||x - c_i||^q)^(1/q) with U_i the mean membership, and the index is
-the mean over i of the largest (S_i + S_j) / M_ij over j != i: the smaller, the better.
-
-Reveals to whoever opens the total, over all clients: for each center the sum of all rows' distances to
-it to the power q, the sum of their memberships, and the number of rows. The paper proposes to hide each
-client's number of rows N_l, since spread, memberships and N_l make equations for its rows. Here nothing
-of a single client is seen. Hiding N_l alone would protect nothing: memberships of a row add up to one,
-so that N_l is exactly the sum of the client's sums of memberships.
+Sources, formulas and what it reveals: `privfed.questions.fuzzy_spread`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges, frozen_array
-from privfed.core.memberships import Distances, check_fuzzifier, shares
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.domain import frozen_array
 from privfed.errors import ArgumentError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
-from privfed.metrics.score import _RESOLUTION, _SLACK, _check_centers
 from privfed.privacy.privacy import Privacy
-
-_SMALLEST_STEP = 2.0**-1000
-
-
-def _farthest(centers: FloatArray, ranges: Ranges) -> FloatArray:
-    """Bound the squared distance of a row in `ranges` to each center, float64 of shape (n_clusters,)."""
-    corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
-    with np.errstate(over="ignore"):  # Too far is an error of the entry that it is for.
-        farthest: FloatArray = np.maximum(np.square(corner).sum(axis=1), np.finfo(np.float64).tiny)
-    return farthest
-
-
-def _sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
-    """Describe a sum over the rows of values in [0, largest]."""
-    step = np.maximum(np.asarray(largest) * _RESOLUTION, _SMALLEST_STEP)
-    return Entry(name, shape, 0.0, rows * np.asarray(largest) * _SLACK, step)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Fuzzy(Question):
-    """Questions about the memberships of rows in clusters.
-
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
-        m: fuzzifier, above 1.
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
-    m: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
-        check_fuzzifier(self.m)
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._from(Distances(client.features).to(self.centers)) for client in clients]
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        """Answer from squared distances (n_clusters, n_rows)."""
-        raise NotImplementedError
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzyObjective(_Fuzzy):
-    """Ask for what fuzzy c-means minimises (eq. 4), and for the hard score beside it.
-
-    Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
-    """
-
-    @property
-    def declaration(self) -> Declaration:
-        """All rows of a client."""
-        return Declaration(row_counts=(RowCounts("rows", ("objective", "inertia")),))
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most a corner of the ranges for each row of a client: J_m is never above the inertia."""
-        farthest = float(_farthest(self.centers, self.ranges).min())
-        return StatisticsSpec(
-            _sum_entry("objective", (1,), farthest, self.ranges.rows),
-            _sum_entry("inertia", (1,), farthest, self.ranges.rows),
-            Entry("rows", (1,), 0.0, self.ranges.rows, _RESOLUTION),
-        )
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        objective = np.power(shares(distances, self.m), self.m) * distances
-        nearest = distances.min(axis=0)
-        return Statistics(objective=[objective.sum()], inertia=[nearest.sum()], rows=[len(nearest)])
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FuzzySpread(_Fuzzy):
-    """Ask for the sums of equations 12 and 13.
-
-    Statistics: `spread` (n_clusters,) = sum of ||x - c||^q over all rows, `membership` (n_clusters,) =
-    sum of u, `rows` (1,).
-
-    Args:
-        q: power of the distances, at least 1.
-    """
-
-    q: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1.0 <= self.q <= 64.0:
-            raise ArgumentError(f"q must lie in [1, 64], got q={self.q}; the paper takes q=1.")
-        if not np.isfinite(self._largest()).all():
-            raise ArgumentError(f"q={self.q} is too large for distances in these ranges; take a smaller one.")
-
-    def _largest(self) -> FloatArray:
-        with np.errstate(over="ignore"):
-            powers: FloatArray = _farthest(self.centers, self.ranges) ** (self.q / 2.0)
-        return np.maximum(powers, _SMALLEST_STEP)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Sums of memberships: what the small ones leave of the rows is all that is shown."""
-        return Declaration(row_counts=(RowCounts("membership", totals=("rows", "spread")),))
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each as far as a corner of the ranges and of membership 1."""
-        k, rows = len(self.centers), self.ranges.rows
-        return StatisticsSpec(
-            _sum_entry("spread", (k,), self._largest(), rows),
-            _sum_entry("membership", (k,), 1.0, rows),
-            Entry("rows", (1,), 0.0, rows, _RESOLUTION),
-        )
-
-    def _from(self, distances: FloatArray) -> Statistics:
-        spread = np.power(distances, self.q / 2.0).sum(axis=1)
-        membership = shares(distances, self.m).sum(axis=1)
-        return Statistics(spread=spread, membership=membership, rows=[distances.shape[1]])
-
-
-def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> float:
-    """Return the index (eq. 7 to 9 with the spread of eq. 12) that a total of `FuzzySpread` stands for.
-
-    Infinite where two centers coincide: they are one cluster, not two.
-    """
-    rows = max(float(total["rows"][0]), 1.0)
-    spread = total["membership"] / rows * (total["spread"] / rows) ** (1.0 / q)
-    apart = np.linalg.norm(centers[:, None] - centers[None], ord=p, axis=2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(apart > 0.0, (spread[:, None] + spread) / apart, np.inf)
-    np.fill_diagonal(ratio, -np.inf)
-    return float(ratio.max(axis=1).mean())
+from privfed.questions.fuzzy_spread import FuzzySpread, index_from
 
 
 def fuzzy_davies_bouldin(

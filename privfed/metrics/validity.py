@@ -1,210 +1,31 @@
-"""Validity indices of a clustering as sums: how tight and how far apart clusters are, without labels.
+"""Validity indices of a clustering, without labels, each from one sum.
 
-Each row belongs to its nearest center. A cluster without rows is left out of every index, as the
-authors of federated k-means do (`nanmean`); fewer than two clusters with rows have no index.
-
-Sources: Davies and Bouldin, A Cluster Separation Measure, PAMI 1979; Calinski and Harabasz, A Dendrite
-Method for Cluster Analysis, 1974; Vendramin, Campello and Hruschka, Relative Clustering Validity
-Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means, 2019 (mean distance).
-
-Reveals to whoever opens the totals, over all clients: how many rows are nearest to each center, and of
-each cluster's rows the sum of their distances (`ClusterDistances`), of their silhouettes
-(`ClusterSilhouettes`), or the sum of them all and of their squared distances (`ClusterScatter`). A
-cluster can hold a single row.
+A cluster without rows is left out of every index, as the authors of federated k-means do (`nanmean`);
+fewer than two clusters with rows have no index. Sources, and what they reveal:
+`privfed.questions.cluster_spread`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.distances import IntArray, assign, assign_alone, cell_sums, nearest, squared_differences
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.federation import Federation
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
-from privfed.metrics.score import _RESOLUTION, _SLACK, _check_centers, largest_distance
+from privfed.numerics.distances import IntArray, assign
 from privfed.privacy.privacy import Privacy
-
-LARGEST_POWER = 8.0
-"""Largest q of the Davies-Bouldin index: higher powers of distances lose small clusters' digits."""
-
-_TINY = 2.0**-1000
-
-
-def distances_to(rows: FloatArray, centers: FloatArray, labels: IntArray) -> FloatArray:
-    """Return each row's distance to the center of its label, from differences: exact near zero too."""
-    difference = rows - centers[labels]
-    return np.asarray(np.sqrt(np.einsum("nd,nd->n", difference, difference)))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterQuestion(Question):
-    """Questions about the rows nearest to each center.
-
-    Args:
-        centers: float64 of shape (n_clusters, n_features).
-    """
-
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
-    centers: FloatArray
-
-    def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
-
-    @property
-    def farthest(self) -> float:
-        """Bound on the distance of a row to its nearest center."""
-        return float(np.sqrt(max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)))
-
-    def per_cluster(self, name: str, largest: float) -> Entry:
-        """Describe sums over clusters of values in [0, largest], one a row."""
-        high = self.ranges.rows * largest * _SLACK
-        return Entry(name, (len(self.centers),), 0.0, high, max(largest * _RESOLUTION, _TINY))
-
-    @property
-    def count(self) -> Entry:
-        """Describe the rows nearest to each center."""
-        return Entry("count", (len(self.centers),), 0.0, self.ranges.rows, _RESOLUTION)
-
-    def summed(self, labels: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return each cluster's number of rows and the sum of their values."""
-        count, total = cell_sums(values[:, None], labels, len(self.centers))
-        return count, total[:, 0]
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterDistances(ClusterQuestion):
-    """Ask for sums of distances to the nearest center.
-
-    Statistics: `count` (n_clusters,), `distance` (n_clusters,).
-
-    Args:
-        power: to which each distance is raised, q of Davies and Bouldin.
-    """
-
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1.0 <= self.power <= LARGEST_POWER:
-            raise ArgumentError(f"power must lie in [1, {LARGEST_POWER:g}], got power={self.power}.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their distances."""
-        return Declaration(row_counts=(RowCounts("count", ("distance",)),))
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each at most as far as a corner of the ranges."""
-        return StatisticsSpec(self.count, self.per_cluster("distance", self.farthest**self.power))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign_alone(rows, self.centers)
-        distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
-        count, total = self.summed(labels, distance**self.power)
-        return Statistics(count=count, distance=total)
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterSilhouettes(ClusterQuestion):
-    """Ask for sums of simplified silhouettes: 1 - a/b, with the distances a, b to the two nearest centers.
-
-    Statistics: `count` (n_clusters,), `silhouette` (n_clusters,).
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.centers) < 2:
-            raise ArgumentError("silhouettes need at least two centers, got one.")
-
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their silhouettes."""
-        return Declaration(row_counts=(RowCounts("count", ("silhouette",)),))
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most one a row."""
-        return StatisticsSpec(self.count, self.per_cluster("silhouette", 1.0))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    def _one(self, rows: FloatArray) -> Statistics:
-        squares = squared_differences(rows, self.centers)
-        labels, every = nearest(squares), np.arange(len(rows))
-        own = np.sqrt(squares[every, labels])
-        squares[every, labels] = np.inf
-        other = np.sqrt(squares.min(axis=1))
-        # (b - a) / max(a, b); both are zero for a row on two centers, whose silhouette is zero.
-        larger = np.maximum(own, other)
-        ratio = np.divide(np.minimum(own, other), larger, out=np.ones_like(own), where=larger > 0)
-        count, total = self.summed(labels, 1.0 - ratio)
-        return Statistics(count=count, silhouette=total)
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterScatter(ClusterQuestion):
-    """Ask how the rows scatter around their nearest centers.
-
-    Statistics: `count` (n_clusters,), `offset` (n_clusters, n_features), the sum of rows minus their
-    center, and `square` (n_clusters,), the sum of squared distances.
-    """
-
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and sums of their offsets and squares."""
-        return Declaration(row_counts=(RowCounts("count", ("offset", "square")),))
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each inside the ranges."""
-        low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
-        rows = self.ranges.rows * _SLACK
-        offset = Entry(
-            "offset",
-            self.centers.shape,
-            rows * np.minimum(low, 0.0),
-            rows * np.maximum(high, 0.0),
-            np.maximum(np.maximum(np.abs(low), np.abs(high)) * _RESOLUTION, _TINY),
-        )
-        return StatisticsSpec(self.count, offset, self.per_cluster("square", self.farthest**2))
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
-
-    def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign_alone(rows, self.centers)
-        # Rows relative to their centers are short, also where the data lies far from the origin.
-        count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
-        distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
-        return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])
+from privfed.questions.cluster_spread import (
+    LARGEST_POWER,
+    ClusterDistances,
+    ClusterScatter,
+    ClusterSilhouettes,
+)
 
 
 def _opened(

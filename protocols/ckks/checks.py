@@ -24,9 +24,9 @@ import numpy as np
 
 from privfed.errors import IntegrityError
 from privfed.protocols.ckks.grid import Slots
-from privfed.protocols.fixed_point import Words
-from privfed.protocols.masking.keys import bound, equal, expand
-from privfed.protocols.masking.keystream import keystream
+from privfed.protocols.crypto.fixed_point import Words
+from privfed.protocols.crypto.keys import bound, equal, expand
+from privfed.protocols.crypto.keystream import keystream
 
 WORDS = 3
 LIMBS = 4

@@ -23,7 +23,7 @@ from privfed.errors import IntegrityError
 from privfed.privacy.sampler import SecureBits, discrete_gaussian
 from privfed.protocols.ckks.grid import Slots
 from privfed.protocols.ckks.parameters import DITHER, PRIME_BITS, RING, SLOTS, Capacity
-from privfed.protocols.masking.keys import CryptographyError
+from privfed.protocols.crypto.keys import CryptographyError
 
 PADDED_BYTES = 123_904
 """Bytes of a ciphertext of 4096 slots, and of a key, as they travel.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
+from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import Session
 from privfed.errors import ArgumentError
 from privfed.privacy.server_noise import reach_of
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
-from privfed.protocols.group.session import group_parties
+from privfed.protocols.client_opened.session import group_parties
 
 LEAST_BUDGET = 5e-4
 """Least mu^2 of a claim by noise of the server: what floats lose in encoding must stay far below it."""

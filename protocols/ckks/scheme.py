@@ -15,11 +15,11 @@ from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, grid_of
-from privfed.protocols.group.bindings import needed
-from privfed.protocols.group.circle import Circle
-from privfed.protocols.group.scheme import Adder, Opened
-from privfed.protocols.group.state import Group
-from privfed.protocols.masking.keys import CryptographyError
+from privfed.protocols.client_opened.bindings import needed
+from privfed.protocols.client_opened.scheme import Adder, Opened
+from privfed.protocols.client_opened.state import Group
+from privfed.protocols.client_opened.sum_attempt import Circle
+from privfed.protocols.crypto.keys import CryptographyError
 
 
 class Encrypted(Message, frozen=True):

@@ -27,11 +27,11 @@ from privfed.attacks import (
     Truth,
     evaluate,
 )
-from privfed.attacks.measures import wasserstein
+from privfed.attacks.base.measures import wasserstein
 from privfed.core.domain import FloatArray
 from privfed.core.statistics import Statistics
 from privfed.core.view import View
-from privfed.face.opening import open_over
+from privfed.federation.simulation import open_over
 
 SEEDS = 10
 

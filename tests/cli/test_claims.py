@@ -15,11 +15,12 @@ from matplotlib.figure import Figure
 
 import privfed
 from privfed import KFED, Box, DPKMeans, Privacy
-from privfed.cli import picture, selecting
 from privfed.cli.declared import Declared
+from privfed.cli.display import picture
 from privfed.cli.main import main
+from privfed.cli.runs import selecting
 from privfed.errors import NotEnoughClientsError
-from privfed.face.opening import simulate
+from privfed.federation.simulation import simulate
 from privfed.privacy.claim import PrivacySpent
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
@@ -234,7 +235,8 @@ LOST = NotEnoughClientsError(missing=["a"], left=1, needed=2, stage="collect")
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("privfed.face.base", "fit"), ("privfed.face.private_selection", "select-k")]
+    ("module", "name"),
+    [("privfed.estimators.base", "fit"), ("privfed.estimators.private_selection", "select-k")],
 )
 @pytest.mark.parametrize(("error", "exit_code"), [(LOST, 2), (KeyboardInterrupt(), 130)])
 def test_a_run_that_stops_says_under_which_claim_it_has_asked(
@@ -256,7 +258,7 @@ def test_a_run_that_stops_says_under_which_claim_it_has_asked(
 def test_a_run_that_asked_nothing_claims_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privfed.face.base.simulate", stopping(0, LOST))
+    monkeypatch.setattr("privfed.estimators.base.simulate", stopping(0, LOST))
     assert "claim" not in run(*cases(home, tmp_path / "out")["fit"], exit_code=2).stderr
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from privfed.cli.demo import N_CLIENTS, losses
+from privfed.cli.commands.demo import N_CLIENTS, losses
 from privfed.cli.main import main
 from tests.owners import assert_the_owners, umask
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from privfed.algorithms.lloyd import LloydSums
-from privfed.cli.picture import flat
-from privfed.cli.progress import Rounds
-from privfed.cli.run_folder import former_seconds
+from privfed.cli.display.picture import flat
+from privfed.cli.display.progress import Rounds
+from privfed.cli.folder.run_folder import former_seconds
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
 from privfed.core.files import replaced
-from privfed.metrics.score import Inertia
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
 
 RANGES = Ranges(np.zeros(2), np.ones(2), 8)
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privfed.cli.fitting import resumable
 from privfed.cli.main import main
+from privfed.cli.runs.fitting import resumable
 from privfed.errors import ProtocolError
 
 RESULTS = ("result.json", "centroids.csv", "centroids.npz", "model.npz", "picture.png")
@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_no_half_of_a_file_behind(failing, finished, monkeypa
 
     data = json.loads((finished / "run.json").read_text())["source"]["path"]
     with monkeypatch.context() as patched:
-        patched.setattr("privfed.cli.disk.open_file", full)
+        patched.setattr("privfed.cli.folder.disk.open_file", full)
         said = failing(
             "fit", data, "--group", "hospital", "--columns", "petal length", "--out", tmp_path / "run"
         )

@@ -9,12 +9,12 @@ import pytest
 
 import privfed
 from privfed import select_n_clusters
-from privfed.cli import selecting
+from privfed.cli.runs import selecting
 from privfed.core.transcript import FILE, Asked, Ended, Transcript
 from privfed.data import load_clients
 from privfed.errors import NotEnoughClientsError
-from privfed.face.clients import gather
-from privfed.face.selection import ESTIMATORS, INDICES
+from privfed.estimators.selection import ESTIMATORS, INDICES
+from privfed.federation.clients import gather
 
 
 @pytest.fixture

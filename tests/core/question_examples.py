@@ -5,37 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from privfed.algorithms.cells import CellSums
-from privfed.algorithms.dp_baselines import NearSums, RowSums
-from privfed.algorithms.dp_clients import ClientLengths, ClientShares
-from privfed.algorithms.dp_moments import SquareSum
-from privfed.algorithms.dp_steps import FuzzyRelativeSums, LocalMovements
-from privfed.algorithms.dp_sums import (
-    CenterSum,
-    DistanceHistogram,
-    GridSums,
-    HashSums,
-    RelativeSums,
-    SizeSums,
-)
-from privfed.algorithms.fkm import SeededMeans, SteppedMeans
-from privfed.algorithms.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
-from privfed.algorithms.gathered import GatheredPoints, PointCount
-from privfed.algorithms.kfed import LocalCentroids
-from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.minibatch import MiniBatchMovements
-from privfed.algorithms.points import PointCells, PointSums
-from privfed.algorithms.starts import KMeansCentroids
-from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
+from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
+from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
+from privfed.algorithms.local_centers.fkm import SeededMeans, SteppedMeans
+from privfed.algorithms.local_centers.kfed import LocalCentroids
+from privfed.algorithms.private.baselines import NearSums, RowSums
+from privfed.algorithms.private.clients import ClientLengths, ClientShares
+from privfed.algorithms.private.moments import SquareSum
+from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
+from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.domain import Ranges
 from privfed.core.question import Question
-from privfed.core.slots import Slots
-from privfed.metrics.agreement import Contingency
-from privfed.metrics.client_sizes import ClientSizes
-from privfed.metrics.fuzzy_index import FuzzyObjective, FuzzySpread
-from privfed.metrics.local_clusters import LocalClusterCounts
-from privfed.metrics.moments import CentredMoments
-from privfed.metrics.private import (
+from privfed.privacy.noised import Noised
+from privfed.questions.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
     BoundedScatter,
@@ -43,11 +26,28 @@ from privfed.metrics.private import (
     BoundedSpread,
     BoundedTable,
 )
-from privfed.metrics.ranges import FeatureRanges
-from privfed.metrics.score import ClientScores, Inertia
-from privfed.metrics.validity import ClusterDistances, ClusterScatter, ClusterSilhouettes
-from privfed.metrics.whole_clients import AsOneRecord
-from privfed.privacy.noised import Noised
+from privfed.questions.bounded_sums import (
+    CenterSum,
+    DistanceHistogram,
+    GridSums,
+    HashSums,
+    RelativeSums,
+    SizeSums,
+)
+from privfed.questions.cells import CellSums
+from privfed.questions.client_sizes import ClientSizes
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.contingency import Contingency
+from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
+from privfed.questions.gathered import GatheredPoints, PointCount
+from privfed.questions.inertia import ClientScores, Inertia
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.local_clusters import LocalClusterCounts
+from privfed.questions.local_points import PointCells, PointSums
+from privfed.questions.moments import CentredMoments
+from privfed.questions.ranges import FeatureRanges
+from privfed.questions.slots import Slots
+from privfed.questions.whole_clients import AsOneRecord
 
 Make = Callable[[Ranges, np.ndarray], Question]
 

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy, DWFKMeans
-from privfed.algorithms.dp_clients import ClientLengths, ClientShares
-from privfed.algorithms.dp_steps import LocalMovements
-from privfed.algorithms.dp_sums import RelativeSums
-from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.weighted import WeightedCentroids
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.private.clients import ClientLengths, ClientShares
+from privfed.algorithms.private.steps import LocalMovements
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.noised import Noised
+from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.lloyd import LloydSums
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.points import LocalMeans, LocalPoints, PointSums
 from privfed.core.coarseness import Coarseness
 from privfed.core.domain import Ranges
-from privfed.core.guard import CoarseQuestion
 from privfed.core.question import AdditiveOver, ClientData, Question
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import PolicyError
+from privfed.party.guard import CoarseQuestion
+from privfed.questions.local_points import LocalMeans, LocalPoints, PointSums
 from tests.core.question_examples import EXAMPLES
-from tests.core.test_guard import guarded
+from tests.party.test_guard import guarded
 
 RANGES = Ranges([-3.0, -3.0], [9.0, 9.0], 64)
 CENTERS = np.array([[0.0, 0.0], [4.0, 0.5], [8.0, 8.0]])

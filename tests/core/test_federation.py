@@ -13,7 +13,7 @@ from privfed.core.federation import client_generator
 from privfed.core.transcript import FILE, Asked, Ended, Summed, Transcript
 from privfed.engines import Fault
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
-from privfed.face.clients import gather
+from privfed.federation.clients import gather
 
 Clients = list[np.ndarray]
 

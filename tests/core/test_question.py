@@ -18,21 +18,21 @@ from hypothesis.extra.numpy import arrays
 import privfed.algorithms
 import privfed.metrics
 import privfed.privacy
-from privfed.algorithms.cells import CellSums
-from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.minibatch import MiniBatchMovements
-from privfed.algorithms.starts import KMeansCentroids
-from privfed.algorithms.weighted import FallbackCentroids, WeightedCentroids
+from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
+from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
+from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.domain import Ball, Ranges
 from privfed.core.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, DataError, MessageError, PrivFedError
-from privfed.metrics.agreement import Contingency
-from privfed.metrics.local_clusters import LocalClusterCounts
-from privfed.metrics.moments import CentredMoments
-from privfed.metrics.score import Inertia
-from privfed.metrics.validity import ClusterDistances, ClusterSilhouettes
 from privfed.privacy.bounds import RecordBounded
+from privfed.questions.cells import CellSums
+from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouettes
+from privfed.questions.contingency import Contingency
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.local_clusters import LocalClusterCounts
+from privfed.questions.moments import CentredMoments
 from tests.core.question_examples import EXAMPLES, RECORD_WISE, Make
 
 for package in (privfed.algorithms, privfed.metrics, privfed.privacy):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.algorithms.lloyd import LloydSums
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Ranges
 from privfed.core.federation import Federation
@@ -14,9 +13,11 @@ from privfed.core.question import ClientData
 from privfed.engines import Fault
 from privfed.engines.faults import KINDS
 from privfed.errors import ArgumentError, NotEnoughClientsError
-from privfed.face.clients import gather
-from privfed.face.opening import cohort_rule, configuration_of, protocol_of, simulate
+from privfed.federation.builder import cohort_rule, configuration_of, protocol_of
+from privfed.federation.clients import gather
+from privfed.federation.simulation import simulate
 from privfed.protocols import Plain
+from privfed.questions.lloyd import LloydSums
 
 Clients = list[np.ndarray]
 

@@ -7,14 +7,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.weighted import WeightedCentroids
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.core.domain import Ranges
 from privfed.core.federation import client_generator
 from privfed.core.question import AdditiveOver, ClientData, Question
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.engines.in_process import Pool
 from privfed.privacy.noised import Noised
+from privfed.questions.lloyd import LloydSums
 
 RANGES = Ranges([-3.0, -3.0], [9.0, 9.0], 64)
 

@@ -12,7 +12,7 @@ from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError, DataError
-from privfed.metrics.agreement import Contingency, agreement
+from privfed.questions.contingency import Contingency, agreement
 from tests.reference import dwf_reference as oracle
 
 Clients = list[np.ndarray]

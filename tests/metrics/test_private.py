@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from privfed.core.domain import Ball, Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
-from privfed.metrics.private import (
-    BoundedDistances,
-    BoundedInertia,
-    BoundedScatter,
-    BoundedSpread,
-)
+from privfed.questions.bounded_metrics import BoundedDistances, BoundedInertia, BoundedScatter, BoundedSpread
 
 KINDS = {
     "inertia": lambda **words: BoundedInertia(**words),

@@ -10,11 +10,12 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans
 
 from privfed import Box, DWFKMeans, metrics
-from privfed.core.distances import assign
 from privfed.core.transcript import Asked, Exchanged
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
-from privfed.face.opening import open_over
-from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts, local_clusters
+from privfed.federation.simulation import open_over
+from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts
+from privfed.numerics.distances import assign
+from privfed.questions.local_clusters import local_clusters
 from tests.reference import validity_reference as oracle
 
 Clients = list[np.ndarray]

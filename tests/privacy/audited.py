@@ -21,8 +21,8 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.algorithms.local_kmeans import LocalUpdate
 from privfed.metrics.local_clusters import local_cluster_counts
+from privfed.numerics.local_kmeans import LocalUpdate
 
 K = 4
 N_LABELS = 3

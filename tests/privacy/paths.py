@@ -14,16 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.algorithms.dp_sums import GridSums
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Box, Ranges
 from privfed.core.federation import Federation
 from privfed.core.secure_sum import SecureSum
 from privfed.engines.faults import Fault
-from privfed.face.clients import gather
-from privfed.face.opening import Simulation, cohort_rule, configuration_of, simulate
+from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.clients import gather
+from privfed.federation.simulation import Simulation, simulate
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked, Plain
+from privfed.questions.bounded_sums import GridSums
 
 DELTA = 1e-6
 MOST_ROWS = 1 << 20

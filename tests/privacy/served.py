@@ -16,8 +16,9 @@ from privfed.core.question import question_from_bytes
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Exchanged, Transcript
 from privfed.engines.faults import Fault
-from privfed.face.clients import gather
-from privfed.face.opening import Simulation, cohort_rule, configuration_of, simulate
+from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.clients import gather
+from privfed.federation.simulation import Simulation, simulate
 from privfed.privacy import server_noise
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy

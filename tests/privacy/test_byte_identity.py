@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from privfed import WFKMeans
-from privfed.algorithms.local_kmeans import LocalUpdate
 from privfed.core.domain import Domain
 from privfed.core.question import ClientData
+from privfed.numerics.local_kmeans import LocalUpdate
 from privfed.privacy.ledger import PayingAnswerer
 from tests.privacy.audited import CLIENT, RECORD, K, Run, estimator
 from tests.privacy.tapes import (

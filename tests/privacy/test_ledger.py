@@ -8,8 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.algorithms.dp_sums import RelativeSums, SizeSums
-from privfed.algorithms.lloyd import LloydSums
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Box, Ranges
@@ -17,12 +15,14 @@ from privfed.core.engine import Exchange
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Transcript
-from privfed.engines.state import MemoryStore
 from privfed.errors import BudgetError, PolicyError, PrivacyError
+from privfed.party.state import MemoryStore
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import LEAST_SIGMA, cost, noised
 from privfed.privacy.privacy import Privacy
+from privfed.questions.bounded_sums import RelativeSums, SizeSums
+from privfed.questions.lloyd import LloydSums
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 100)
 LLOYD = RelativeSums(ranges=RANGES, centers=np.array([[0.0, 0.0], [0.5, 0.5]]), radius=0.7)

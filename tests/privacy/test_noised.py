@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.algorithms.dp_sums import GridSums, RelativeSums
-from privfed.algorithms.lloyd import LloydSums
-from privfed.algorithms.weighted import LocalUpdate, WeightedCentroids, register_weighting
+from privfed.algorithms.kmeans.weighted import LocalUpdate, WeightedCentroids, register_weighting
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.core.question import ClientData, Question, QuestionMessage, question_from_bytes
-from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, MessageError
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
+from privfed.questions.bounded_sums import GridSums, RelativeSums
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.slots import Slots
 from tests.core.question_examples import EXAMPLES
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 20)

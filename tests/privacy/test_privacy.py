@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from privfed import metrics
-from privfed.algorithms.lloyd import LloydSums
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.domain import Ball, Box, Ranges
 from privfed.core.question import ClientData
@@ -14,6 +13,7 @@ from privfed.errors import ArgumentError
 from privfed.privacy.claim import privacy_spent
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
+from privfed.questions.lloyd import LloydSums
 
 KNOWN: dict[str, Any] = {
     "epsilon": 1.0,

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.algorithms.dp_steps import FuzzyRelativeSums
-from privfed.core.distances import FEW_FEATURES, assign, assign_alone
+from privfed.algorithms.private.steps import FuzzyRelativeSums
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData, Question
-from privfed.metrics.private import BoundedSpread
+from privfed.numerics.distances import FEW_FEATURES, assign, assign_alone
 from privfed.privacy.bounds import RecordBounded
+from privfed.questions.bounded_metrics import BoundedSpread
 from tests.core.question_examples import EXAMPLES
 
 UNIT = Ranges([0.0, 0.0], [1.0, 1.0], 9)

@@ -22,17 +22,15 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.algorithms.dp_fixed import FixedKMeans
-from privfed.algorithms.dp_scale import octave
-from privfed.algorithms.dp_sums import RelativeSums
-from privfed.algorithms.lloyd import LloydSums
+from privfed.algorithms.private.fixed import FixedKMeans
+from privfed.algorithms.private.scale import octave
 from privfed.core.configuration import AddedNoise, Configuration, Terms
 from privfed.core.conversation import Ask, Setting, Total
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.core.statistics import Statistics
-from privfed.engines.state import MemoryStore
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
+from privfed.party.state import MemoryStore
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
 from privfed.privacy.noised import Noised
@@ -40,6 +38,8 @@ from privfed.privacy.pricing import cost, noised
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import ServerNoise, added_noise, scheduled
 from privfed.protocols import Masked, Slotted
+from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.lloyd import LloydSums
 from tests.privacy.served import BOX, Asks, by_server
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 64)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans
-from privfed.algorithms.dp_sums import GridSums
 from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Box, Ranges
@@ -22,8 +21,9 @@ from privfed.privacy import pricing, server_noise
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
-from privfed.protocols.group.messages import Sealed
-from privfed.protocols.group.session import Standing
+from privfed.protocols.client_opened.messages import Sealed
+from privfed.protocols.client_opened.session import Standing
+from privfed.questions.bounded_sums import GridSums
 from tests.privacy.paths import DELTA, REACH, scaled
 from tests.privacy.served import PROTOCOLS, Asks, by_server, served
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from privfed import DPKMeans
-from privfed.algorithms.dp_sums import GridSums, RelativeSums, SizeSums
 from privfed.attacks.audits import Claim, audit_noises, audit_run, audit_units
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Ask
 from privfed.core.domain import Box, Ranges
 from privfed.core.question import ClientData
 from privfed.core.statistics import Statistics
-from privfed.engines.state import MemoryStore
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
+from privfed.party.state import MemoryStore
 from privfed.privacy import noised
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.claim import privacy_spent
@@ -25,6 +24,7 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of, cost
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.skellam import skellam
+from privfed.questions.bounded_sums import GridSums, RelativeSums, SizeSums
 from tests.privacy.audited import CLIENT, RECORD, centers_of
 from tests.privacy.paths import Path
 from tests.privacy.shifts import (

@@ -16,8 +16,8 @@ from privfed.core.transcript import Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
-from privfed.protocols.group.bindings import needed
-from privfed.protocols.masking.rules import needed_to_open
+from privfed.protocols.client_opened.bindings import needed
+from privfed.protocols.setup.rules import needed_to_open
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()

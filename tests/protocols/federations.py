@@ -16,21 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.configuration import ClientPolicy, CohortRule, Configuration
+from privfed.core.configuration import CohortRule, Configuration
 from privfed.core.conversation import EVERYONE, Ask, Total
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.engine import Answerer, Client, Engine, Exchange, Replies, StateStore
 from privfed.core.federation import Federation
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.secure_sum import SecureSum
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.transcript import Transcript
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
-from privfed.engines.state import MemoryStore
+from privfed.party.state import MemoryStore
 from privfed.protocols.ckks.grid import SlotGrid
-from privfed.protocols.fixed_point import Grid
-from privfed.protocols.masking.keys import KEY_BYTES, Identity
+from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.crypto.keys import KEY_BYTES, Identity
 
 ANY_DATA = Ranges(np.zeros(1), np.ones(1), 1)
 

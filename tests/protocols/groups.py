@@ -8,15 +8,15 @@ import msgspec
 import numpy as np
 
 from privfed.core.messages import Refusal, decode, encode
-from privfed.protocols.fixed_point import Grid, Words
-from privfed.protocols.group.circle import Circle, Posed, circle_of
-from privfed.protocols.group.group_masked import GroupMasked
-from privfed.protocols.group.masks import MaskedWords
-from privfed.protocols.group.messages import Contribution, OpenRequest, Sealed
-from privfed.protocols.group.relay import Relay
-from privfed.protocols.group.session import GroupSession, Standing
-from privfed.protocols.group.state import Group
-from privfed.protocols.masking.messages import Envelope
+from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
+from privfed.protocols.client_opened.relay import Relay
+from privfed.protocols.client_opened.session import GroupSession, Standing
+from privfed.protocols.client_opened.state import Group
+from privfed.protocols.client_opened.sum_attempt import Circle, Posed, circle_of
+from privfed.protocols.crypto.fixed_point import Grid, Words
+from privfed.protocols.group_masked.group_masked import GroupMasked
+from privfed.protocols.group_masked.masks import MaskedWords
+from privfed.protocols.setup.messages import Envelope
 from tests.protocols.federations import Sums, Vectors, vectors
 
 QUESTION = vectors()

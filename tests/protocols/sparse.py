@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from privfed.core.configuration import Terms
-from privfed.protocols.masking import client, rules, session
-from privfed.protocols.masking.sizes import Sizes
+from privfed.protocols.masked import client, session
+from privfed.protocols.setup import rules
+from privfed.protocols.setup.sizes import Sizes
 from tests.protocols.hostile import world
 
 

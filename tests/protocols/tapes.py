@@ -16,23 +16,19 @@ from privfed.core.messages import Message, Refusal, decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked
-from privfed.protocols.masking import session as session_module
-from privfed.protocols.masking.channel import Channel
-from privfed.protocols.masking.messages import (
-    Advertisement,
-    AdvertiseRequest,
+from privfed.protocols.masked import session as session_module
+from privfed.protocols.masked.messages import (
     CollectRequest,
-    Envelope,
     Prepared,
     PrepareRequest,
-    RosterRequest,
-    Slot,
     Unmasking,
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masking.session import MaskedSession
-from privfed.protocols.masking.state import State
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.masked.state import State
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, RosterRequest, Slot
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.algorithms.lloyd import LloydSums
-from privfed.core.configuration import ClientPolicy, Configuration, Terms
+from privfed.core.configuration import Configuration, Terms
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array, Refusal, decode, encode
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import ClientData, Question
 from privfed.core.statistics import Statistics
 from privfed.protocols.plain import PlainAnswer, PlainClient, PlainRequest, PlainSession
+from privfed.questions.lloyd import LloydSums
 
 CONFIGURATION = Configuration(
     protocol="plain", algorithm="", clients=("a", "b", "c"), n_features=1, terms=Terms(max_sums=3)

@@ -16,7 +16,7 @@ from privfed.core.transcript import Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
-from privfed.protocols.masking.rules import needed_to_open
+from privfed.protocols.setup.rules import needed_to_open
 from tests.protocols.federations import Sums, names, vectors, wide_vectors
 
 STAGES = ("advertise", "prepare", "collect", "unmask")

@@ -12,12 +12,12 @@ import pytest
 from scipy.stats import kstest
 
 from privfed import DWFKMeans
-from privfed.algorithms.dp_sums import GridSums
-from privfed.core.configuration import ClientPolicy, Configuration
+from privfed.core.configuration import Configuration
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Box, Ranges
 from privfed.core.engine import ClientSide
 from privfed.core.messages import decode, encode
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import question_from_bytes
 from privfed.core.secure_sum import Session
 from privfed.engines.faults import Fault
@@ -29,7 +29,7 @@ from privfed.errors import (
     ProtocolError,
     RefusedError,
 )
-from privfed.face.clients import gather
+from privfed.federation.clients import gather
 from privfed.privacy import server_noise
 from privfed.privacy.noised import Noised
 from privfed.privacy.server_noise import Drawn, ServerNoise
@@ -38,9 +38,10 @@ from privfed.protocols.ckks.checks import CHECK_SLOTS
 from privfed.protocols.ckks.cipher import with_noise
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.scheme import CkksScheme, Encrypted
-from privfed.protocols.fixed_point import Grid
-from privfed.protocols.group.masks import MaskedWords, MaskScheme
-from privfed.protocols.group.session import group_parties
+from privfed.protocols.client_opened.session import group_parties
+from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.group_masked.masks import MaskedWords, MaskScheme
+from privfed.questions.bounded_sums import GridSums
 from tests.privacy.served import PROTOCOLS, Asks, by_server, exact, opened, seen_by_server, served, silence
 
 RNG = np.random.default_rng(3)

@@ -10,17 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.configuration import ClientPolicy
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Ranges
+from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
-from privfed.core.slots import Slots
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
-from privfed.protocols.group.placing import check_slots, moved, slot_key
-from privfed.protocols.masking.keys import digest
+from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
+from privfed.protocols.crypto.keys import digest
+from privfed.questions.slots import Slots
 from tests.protocols.federations import ANY_DATA, Sums, Vectors, vectors
 
 N = 6

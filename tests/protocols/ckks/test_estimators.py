@@ -27,10 +27,10 @@ from privfed import (
 from privfed.core.conversation import Ask, Total
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError
-from privfed.face.clients import gather
+from privfed.federation.clients import gather
 from privfed.protocols import CKKS, by_name
+from tests.protocols.client_opened.test_group_replicas import Federates
 from tests.protocols.federations import Sums, vectors
-from tests.protocols.test_group_replicas import Federates
 
 Clients = list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
 

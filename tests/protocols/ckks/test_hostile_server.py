@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tenseal
 
-from privfed.core.configuration import ClientPolicy, Configuration
+from privfed.core.configuration import Configuration
 from privfed.core.engine import ClientSide
 from privfed.core.messages import decode, encode
+from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import Session
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.protocols import CKKS
@@ -22,8 +23,8 @@ from privfed.protocols.ckks.cipher import CipherSum, Ciphertexts, Key
 from privfed.protocols.ckks.grid import grid_of
 from privfed.protocols.ckks.parameters import SLOTS, Capacity
 from privfed.protocols.ckks.scheme import CkksAdder, CkksScheme, Encrypted
-from privfed.protocols.group.scheme import Adder
-from privfed.protocols.group.session import GroupSession, group_parties
+from privfed.protocols.client_opened.scheme import Adder
+from privfed.protocols.client_opened.session import GroupSession, group_parties
 from tests.protocols.ckks.padding import padded, unpadded
 from tests.protocols.federations import Sums, vectors
 

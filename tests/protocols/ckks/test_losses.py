@@ -9,7 +9,7 @@ import pytest
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS
-from privfed.protocols.group.relay import MAX_BEHIND
+from privfed.protocols.client_opened.relay import MAX_BEHIND
 from tests.protocols.contracts import ENCRYPTED, QUESTION, patterns
 from tests.protocols.federations import Sums
 

@@ -13,7 +13,6 @@ import pytest
 import tenseal
 from scipy.stats import chi2_contingency
 
-from privfed.algorithms.dp_sums import GridSums
 from privfed.core.domain import Ranges
 from privfed.core.statistics import Entry, StatisticsSpec
 from privfed.errors import ArgumentError
@@ -22,6 +21,7 @@ from privfed.privacy.sampler import RehearsalBits, discrete_gaussian
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
+from privfed.questions.bounded_sums import GridSums
 from tests.protocols.ckks.padding import unpadded
 
 N = 4

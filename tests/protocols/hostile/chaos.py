@@ -12,8 +12,9 @@ import numpy as np
 from privfed.core.configuration import CohortRule
 from privfed.core.messages import Refusal, decode
 from privfed.errors import MessageError
-from privfed.protocols.masking.keys import new_secret, public_key
-from privfed.protocols.masking.messages import Envelope, Preparation, Prepared
+from privfed.protocols.crypto.keys import new_secret, public_key
+from privfed.protocols.masked.messages import Preparation, Prepared
+from privfed.protocols.setup.messages import Envelope
 from tests.protocols.hostile.loot import Loot, Opened
 from tests.protocols.hostile.server import Fit, HostileServer
 from tests.protocols.hostile.world import World, terms_of

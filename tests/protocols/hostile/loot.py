@@ -13,23 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.protocols.fixed_point import grid_of
-from privfed.protocols.masking import boxes
-from privfed.protocols.masking import client as code
-from privfed.protocols.masking.bindings import part
-from privfed.protocols.masking.keys import (
-    KEY_BYTES,
-    CryptographyError,
-    bound,
-    digest,
-    public_key,
-    unseal,
-)
-from privfed.protocols.masking.keystream import Masker
-from privfed.protocols.masking.messages import Preparation
-from privfed.protocols.masking.rules import bitmap, cohort_digest
-from privfed.protocols.masking.shamir import combine, lagrange
-from privfed.protocols.masking.state import SHARES_BYTES
+from privfed.protocols.crypto.fixed_point import grid_of
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, bound, digest, public_key, unseal
+from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.crypto.shamir import combine, lagrange
+from privfed.protocols.masked import boxes
+from privfed.protocols.masked import client as code
+from privfed.protocols.masked.messages import Preparation
+from privfed.protocols.masked.state import SHARES_BYTES
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.rules import bitmap, cohort_digest
 from tests.protocols.hostile.server import Answered, Collected, Fit, HostileServer
 from tests.protocols.hostile.world import Words
 

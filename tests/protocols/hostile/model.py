@@ -16,13 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from privfed.core.configuration import ClientPolicy, CohortRule, Configuration, Terms
+from privfed.core.configuration import CohortRule, Configuration, Terms
+from privfed.core.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
-from privfed.protocols.masking import checks
-from privfed.protocols.masking import client as code
-from privfed.protocols.masking.bindings import part, receipt_data
-from privfed.protocols.masking.client import MaskedClient
-from privfed.protocols.masking.keys import (
+from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
     Identity,
@@ -32,9 +29,14 @@ from privfed.protocols.masking.keys import (
     mac,
     unseal,
 )
-from privfed.protocols.masking.messages import CollectRequest, UnmaskRequest
-from privfed.protocols.masking.rules import Agreement, bitmap, cohort_digest, sum_header
-from privfed.protocols.masking.state import BOX_BYTES, Fit, Pair, Pending
+from privfed.protocols.masked import checks
+from privfed.protocols.masked import client as code
+from privfed.protocols.masked.bindings import receipt_data
+from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
+from privfed.protocols.masked.state import BOX_BYTES, Fit, Pair, Pending
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.rules import Agreement, bitmap, cohort_digest, sum_header
 
 Clients = frozenset[int]
 SEED, MASK, ANSWER = range(3)

@@ -10,11 +10,8 @@ import numpy as np
 
 from privfed.core.messages import Refusal, decode, encode
 from privfed.core.question import question_from_bytes
-from privfed.protocols.fixed_point import grid_of
-from privfed.protocols.masking import client as code
-from privfed.protocols.masking.bindings import part, receipt_data
-from privfed.protocols.masking.channel import Channel
-from privfed.protocols.masking.keys import (
+from privfed.protocols.crypto.fixed_point import grid_of
+from privfed.protocols.crypto.keys import (
     RECEIPT_BYTES,
     SERVER,
     agree,
@@ -24,23 +21,29 @@ from privfed.protocols.masking.keys import (
     new_secret,
     public_key,
 )
-from privfed.protocols.masking.messages import (
-    Advertisement,
-    AdvertiseRequest,
+from privfed.protocols.masked import client as code
+from privfed.protocols.masked.bindings import receipt_data
+from privfed.protocols.masked.messages import (
     CollectRequest,
-    Envelope,
-    Listed,
     Preparation,
     Prepared,
     PrepareRequest,
-    RosterRequest,
-    Slot,
     Unmasking,
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masking.rules import bitmap
-from privfed.protocols.masking.state import BOX_BYTES, Pair, Secrets
+from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import (
+    Advertisement,
+    AdvertiseRequest,
+    Envelope,
+    Listed,
+    RosterRequest,
+    Slot,
+)
+from privfed.protocols.setup.rules import bitmap
 from tests.protocols.hostile.model import Story
 from tests.protocols.hostile.world import Words, World, numbers_question
 

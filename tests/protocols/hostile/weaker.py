@@ -8,21 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.protocols.masking import boxes, checks, rules
-from privfed.protocols.masking import client as code
-from privfed.protocols.masking import sizes as numbers
-from privfed.protocols.masking.client import MaskedClient
-from privfed.protocols.masking.keys import bound, expand, new_secret
-from privfed.protocols.masking.messages import (
-    AdvertiseRequest,
-    CollectRequest,
-    Preparation,
-    RosterRequest,
-    Slot,
-    UnmaskRequest,
-)
-from privfed.protocols.masking.rules import Agreement, box_binding, sum_header
-from privfed.protocols.masking.state import Fit, Pending, Secrets, State
+from privfed.protocols.crypto.keys import bound, expand, new_secret
+from privfed.protocols.masked import boxes, checks
+from privfed.protocols.masked import client as code
+from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
+from privfed.protocols.masked.state import Fit, Pending, Secrets, State
+from privfed.protocols.setup import rules
+from privfed.protocols.setup import sizes as numbers
+from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
+from privfed.protocols.setup.rules import Agreement, box_binding, sum_header
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

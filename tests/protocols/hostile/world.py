@@ -9,20 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.configuration import ClientPolicy, CohortRule, Configuration, Terms
+from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.domain import Ranges
 from privfed.core.engine import Answerer, Client
+from privfed.core.policy import ClientPolicy
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.engines.state import MemoryStore
-from privfed.protocols.masking.client import MaskedClient
-from privfed.protocols.masking.keys import (
-    Identity,
-    Registry,
-)
-from privfed.protocols.masking.rules import Agreement, default_terms
-from privfed.protocols.masking.sizes import sizes
-from privfed.protocols.masking.state import State
+from privfed.party.state import MemoryStore
+from privfed.protocols.crypto.keys import Identity, Registry
+from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.state import State
+from privfed.protocols.setup.rules import Agreement, default_terms
+from privfed.protocols.setup.sizes import sizes
 
 Words = npt.NDArray[np.uint64]
 ONE_COLUMN = Ranges(np.zeros(1), np.ones(1), 1)

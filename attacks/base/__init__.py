@@ -1,0 +1,1 @@
+"""What all attacks share: interface, evidence of a view, results, measures, bounds, reports."""

@@ -1,0 +1,224 @@
+"""What a view says about the rows of a client, or of all: counts and sums in public cells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.attacks.base.bounds import Cells
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+from privfed.questions.cells import CellSums
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.ranges import FeatureRanges
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Counts and sums of the target's rows in the cells of one sum.
+
+    Args:
+        sequence: observations of one sequence follow the same clusters from round to round.
+        cells: the partition.
+        counts: float64 of shape (n_cells,).
+        sums: float64 of shape (n_cells, n_features).
+        local: whether the cells are those of the client's own centroids after local steps.
+    """
+
+    sequence: int
+    cells: Cells
+    counts: FloatArray
+    sums: FloatArray
+    local: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A restart's last centroids and the target's mean squared distance to the nearest of them."""
+
+    centers: FloatArray
+    mean_squared: float
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that a view says about the target.
+
+    Args:
+        client: position of the target; None for all clients of the cohort together.
+        observations: in the order of the sums; only what was seen.
+        scored: of each restart whose score was seen.
+        n_rows: rows of the target; NaN where they were not seen.
+        row_sum: sum of the target's rows, (n_features,), or None.
+        low: smallest value of each feature, by the questions' ranges.
+        high: largest value of each feature.
+    """
+
+    client: int | None
+    observations: tuple[Observation, ...]
+    scored: tuple[Scored, ...]
+    n_rows: float
+    row_sum: FloatArray | None
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.low)
+
+
+def asked(one: SumView) -> Question | None:
+    """Return the question without its noise; None where the party did not see it."""
+    return one.question.inner if isinstance(one.question, Noised) else one.question
+
+
+def answers_of(view: View, client: int | None) -> Iterator[tuple[SumView, Statistics]]:
+    """Yield the sums whose statistics about the target were seen, with these statistics.
+
+    Args:
+        view: what the party saw.
+        client: a position: the client's own answers. None: totals, of the contributors that most
+            totals have (others are totals of other rows).
+    """
+    if client is not None:
+        yield from ((one, one.answers[client]) for one in view.sums if client in one.answers)
+        return
+    opened = [one for one in view.sums if one.total is not None]
+    common = Counter(one.contributors or one.cohort for one in opened).most_common(1)
+    for one in opened:
+        if one.total is not None and (one.contributors or one.cohort) == common[0][0]:
+            yield one, one.total
+
+
+def evidence_of(view: View, client: int | None) -> Evidence:
+    """Collect counts and sums in public cells, whatever asked for them.
+
+    Rounds with one local step and the cells of a coreset start are such sums. A round with more local
+    steps is one where these moved no row, or came to rest (`_after_local_steps`, `_at_rest`).
+
+    Raises:
+        ArgumentError: the client is not in the view.
+    """
+    if client is not None and not 0 <= client < len(view.clients):
+        raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
+    seen = list(answers_of(view, client))
+    n_rows, row_sum = _whole(seen)
+    observations: list[Observation] = []
+    scored: list[Scored] = []
+    sequence = 0
+    for one, statistics in seen:
+        question = asked(one)
+        if isinstance(question, Inertia):
+            rows = max(float(statistics["rows"][0]), 1.0)
+            scored.append(Scored(question.centers, float(statistics["inertia"][0]) / rows))
+            sequence += 1
+        found = _observed(question, statistics, n_rows, row_sum)
+        if found is not None:
+            place, counts, sums = found
+            # A start's cells are no clusters of the rounds: a sequence of their own.
+            local = place.centers is not getattr(question, "centers", None)
+            own = -1 - one.index if local or place.centers is None else sequence
+            cells = _shown(place, counts, n_rows)
+            observations.append(Observation(own, cells, counts, sums, local))
+    low, high = _box(view)
+    return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
+
+
+def _whole(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
+    for one, statistics in seen:
+        if isinstance(asked(one), FeatureRanges):
+            return float(statistics["rows"][0]), statistics["sum"]
+    return float("nan"), None
+
+
+def _observed(
+    question: Question | None, statistics: Statistics, n_rows: float, row_sum: FloatArray | None
+) -> tuple[Cells, FloatArray, FloatArray] | None:
+    if isinstance(question, LloydSums):
+        return Cells.around(question.centers), statistics["count"], statistics["sum"]
+    if isinstance(question, CellSums):
+        everything = np.ones(question.n_cells, dtype=np.bool_)
+        return Cells(question.cells, everything), statistics["count"], statistics["sum"]
+    if isinstance(question, WeightedCentroids) and question.weights == "dynamic" and row_sum is not None:
+        return _after_local_steps(question.centers, statistics, n_rows, row_sum)
+    return None
+
+
+def _after_local_steps(
+    received: FloatArray, statistics: Statistics, n_rows: float, row_sum: FloatArray
+) -> tuple[Cells, FloatArray, FloatArray] | None:
+    """Read a round of several local steps: the last step's counts are whole numbers that fit its means.
+
+    The weights are the first step's counts. If they fit, no row moved: the cells are those of the received
+    centroids. Else the counts may follow from sum_j n_j c_j = S and sum_j n_j = n; the cells are those of the
+    local centroids c_j if the local steps had come to rest (`_at_rest` looks for that).
+    """
+    weight, weighted = statistics["weight"], statistics["weighted"]
+    held = weight > 0
+    means = np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], received)
+    left = np.vstack([means[held].T, np.ones(int(held.sum()))])
+    right = np.append(row_sum, n_rows)
+    error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows)
+    if np.abs(left @ weight[held] - right).max() <= error:
+        return Cells.around(received), weight, weighted
+    solved, _, rank, _ = np.linalg.lstsq(left, right, rcond=1e-9)
+    whole = np.rint(solved)
+    if rank < len(solved) or (whole < 1).any() or np.abs(left @ whole - right).max() > error:
+        return None
+    counts = np.zeros(len(means))
+    counts[held] = whole
+    return Cells.around(means), counts, counts[:, None] * means
+
+
+def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
+    """Leave out rounds whose local steps may have ended on the way.
+
+    Where they end at the same local centroids twice they mostly ended at rest: no further step moves a
+    row, and the rows' cells are those of these centroids. Of such rounds one is kept, to be tested on rows
+    that are known.
+    """
+    kept: list[Observation] = []
+    met: list[tuple[FloatArray, bool]] = []
+    for one in observations:
+        if not one.local:
+            kept.append(one)
+            continue
+        same = [i for i, (sums, _) in enumerate(met) if _alike(sums, one.sums)]
+        if not same:
+            met.append((one.sums, False))
+        elif not met[same[0]][1]:
+            met[same[0]] = (one.sums, True)
+            kept.append(one)
+    return tuple(kept)
+
+
+def _alike(a: FloatArray, b: FloatArray) -> bool:
+    return a.shape == b.shape and bool(np.abs(a - b).max() <= 1e-9 * np.abs(a).max())
+
+
+def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:
+    """Hide empty cells where rows are missing: a client that answers few rows as none may be behind it."""
+    missing = np.isfinite(n_rows) and abs(counts.sum() - n_rows) > 0.5
+    return Cells(cells.place, counts > 0.5, cells.centers) if missing else cells
+
+
+def _box(view: View) -> tuple[FloatArray, FloatArray]:
+    """Return the narrowest ranges that the view's questions name."""
+    named = [question.ranges for question in map(asked, view.sums) if question is not None]
+    if not named:
+        raise ArgumentError(
+            f"the view of {view.party!r} shows no question: there is nothing to start from. Attack what "
+            "clients or the server that opens the totals saw."
+        )
+    narrow = min(named, key=lambda ranges: float(ranges.width.sum()))
+    return narrow.low, narrow.high

@@ -1,0 +1,183 @@
+"""What an attack is: its words, what it may know, and how it is run.
+
+A passive attack is handed a `View` (what a party saw), an active one an `Oracle` (the clients, behind
+their protocol and policies, and a budget of questions). Both get public knowledge, the `Prior`, and a
+generator. None is ever given the truth: only `privfed.attacks.evaluate` is.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.results import Result
+from privfed.core.conversation import Setting
+from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.question import Question
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError
+
+Found = TypeVar("Found", bound=Result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Public knowledge that an attacker brings. It must not be taken from the data that is attacked.
+
+    Args:
+        sample: rows of the same kind as the clients' (public data), float64 of shape (n, n_features).
+        low: smallest value of each feature, float64 of shape (n_features,).
+        high: largest value of each feature.
+        n_clients: number of clients.
+        colluders: position of a colluding client -> its rows, (n_rows, n_features): the attacker's own.
+    """
+
+    sample: FloatArray | None = None
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    n_clients: int | None = None
+    colluders: Mapping[int, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("sample", "low", "high"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, frozen_array(getattr(self, name)))
+        if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
+            raise ArgumentError(f"sample needs rows and columns, got shape {self.sample.shape}.")
+        if (self.low is None) != (self.high is None):
+            raise ArgumentError("low and high of the prior go together; pass both or none.")
+
+    def guesses(self, n: int, rng: np.random.Generator) -> FloatArray | None:
+        """Draw rows without any access: from the sample, else uniformly from the box, else None.
+
+        Returns:
+            float64 of shape (n, n_features).
+        """
+        if self.sample is not None:
+            return self.sample[rng.integers(len(self.sample), size=n)]
+        if self.low is not None and self.high is not None:
+            return rng.uniform(self.low, self.high, (n, len(self.low)))
+        return None
+
+
+def timed(attack: Callable[[], Found]) -> Found:
+    """Run an attack and note how long it took."""
+    began = time.perf_counter()
+    found = attack()
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+class Attack(ABC):
+    """The words that every attack carries.
+
+    Attributes:
+        paper: where the idea is from.
+        adversary: who attacks: "passive server", "active server", ...
+        view: what it sees.
+        prior: what it must know besides.
+        defence: what stops it.
+    """
+
+    paper: ClassVar[str]
+    adversary: ClassVar[str]
+    view: ClassVar[str]
+    prior: ClassVar[str]
+    defence: ClassVar[str]
+
+
+class PassiveAttack(Attack, Generic[Found]):
+    """An attack on what a party saw of a run."""
+
+    def run(self, view: View, prior: Prior, rng: np.random.Generator) -> Found:
+        """Attack a view.
+
+        Args:
+            view: what the party saw, `transcript.view(...)`.
+            prior: public knowledge, and the rows of the view's colluders: what they answered is taken
+                out of every total first.
+            rng: of the attack's random choices.
+
+        Returns:
+            What the attack claims, and what it would claim from the prior alone (`without_access`).
+
+        Raises:
+            ArgumentError: the prior does not hold the rows of exactly the view's colluders.
+        """
+        return timed(lambda: self._attack(without_colluders(view, prior.colluders), prior, rng))
+
+    @abstractmethod
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Found:
+        """Do the attack."""
+
+
+class Asking(Protocol):
+    """What an active attack may do: ask the clients, as often as the budget allows."""
+
+    @property
+    def left(self) -> int:
+        """How many questions are left."""
+
+    @property
+    def asked(self) -> int:
+        """How many questions were asked."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients, by position."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+
+    @property
+    def setting(self) -> Setting:
+        """The public facts that an honest algorithm would start from."""
+
+    def ask(
+        self,
+        question: Question,
+        decoy: Question | None = None,
+        target: int = 0,
+        *,
+        weights: Mapping[str, float] | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> SumView:
+        """Ask everyone; with a decoy ask the target the question and all others the decoy.
+
+        `weights` and `limits` are for differential privacy, see `Oracle.ask`.
+
+        Returns:
+            What the server saw.
+
+        Raises:
+            PolicyError: the budget is spent; nothing was asked.
+            PrivacyError: clients would refuse the question; nothing was asked.
+            ProtocolError: clients refused, or the sum could not be opened.
+        """
+
+
+class ActiveAttack(Attack, Generic[Found]):
+    """An attack by a server that chooses its questions."""
+
+    def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found:
+        """Attack clients through an oracle; ends when it is done, or refused, or the budget is spent.
+
+        Args:
+            oracle: the clients.
+            prior: public knowledge.
+            rng: of the attack's random choices.
+
+        Returns:
+            What the attack claims, and what it would claim from the prior alone (`without_access`).
+        """
+        return timed(lambda: self._attack(oracle, prior, rng))
+
+    @abstractmethod
+    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found:
+        """Do the attack."""

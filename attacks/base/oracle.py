@@ -1,0 +1,190 @@
+"""Real clients behind their real protocol, asked by a server that chooses its questions.
+
+An active server is just someone who asks: so an oracle drives a federation like any algorithm does, and
+what a client's policy or the protocol refuses is refused here too. Asked with a decoy, the server tells
+its target one question and all others another one, as far as its own session can be made to.
+
+Under differential privacy every question takes an even share of the clients' budget. What the server's own
+ledger says stops no attacker: the clients' ledgers do, which have paid for a fit already where there was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from privfed.core.conversation import Ask, Setting, Total
+from privfed.core.engine import Exchange, Replies
+from privfed.core.federation import Federation
+from privfed.core.messages import decode, encode
+from privfed.core.question import Question
+from privfed.core.secure_sum import Session, Steps
+from privfed.core.transcript import Began
+from privfed.core.view import SumView
+from privfed.errors import ArgumentError, PolicyError
+from privfed.privacy.ledger import BudgetLedger
+from privfed.protocols.masked.messages import CollectRequest
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.plain import PlainRequest, PlainSession
+from privfed.protocols.setup.messages import Envelope
+
+
+class Oracle:
+    """Clients that an active server may ask, as often as its budget allows.
+
+    Args:
+        federation: the clients, behind their protocol: a fitted model's `federation_`, or one of which
+            nothing was asked, as by a server that probes in place of the fit.
+        budget: most questions. Each may cost the clients that part of their privacy budget.
+
+    Raises:
+        ArgumentError: the budget is not positive.
+    """
+
+    def __init__(self, federation: Federation, budget: int) -> None:
+        if budget < 1:
+            raise ArgumentError(f"budget must be at least 1 question, got budget={budget}.")
+        self._federation = federation
+        self._budget = budget
+        self.asked = 0
+
+    @property
+    def left(self) -> int:
+        """How many questions are left."""
+        return self._budget - self.asked
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients, by position."""
+        return self._federation.configuration.clients
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self._federation.configuration.n_features
+
+    @property
+    def setting(self) -> Setting:
+        """The public facts that an honest algorithm would start from."""
+        return self._federation.setting
+
+    def ask(
+        self,
+        question: Question,
+        decoy: Question | None = None,
+        target: int = 0,
+        *,
+        weights: Mapping[str, float] | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> SumView:
+        """Ask everyone a question; with a decoy ask the target the question and all others the decoy.
+
+        Args:
+            question: what is asked.
+            decoy: a question of the same layout and ranges.
+            target: position of the client that is told the question.
+            weights: under differential privacy: entry -> its part of what the question costs, in sum at
+                most 1; by default all alike.
+            limits: at unit "client": entry -> L2 norm that a client's array is clipped to.
+
+        Returns:
+            What the server saw; under differential privacy the question in it is the noised one.
+
+        Raises:
+            PolicyError: the budget is spent, or this protocol lets no server ask or read; nothing was asked.
+            PrivacyError: clients would refuse the question: it has no proven bound; nothing was asked.
+            ProtocolError: clients refused, or the sum could not be opened.
+        """
+        if self.left < 1:
+            raise PolicyError(f"the budget of {self._budget} questions is spent.")
+        federation = self._federation
+        began = federation.transcript.records[0]
+        if isinstance(began, Began) and began.opens_to != "server":
+            raise PolicyError("the clients pose the questions and open the totals; the server does neither.")
+        self.asked += 1
+        asks = [self._ask(one, weights, limits) for one in (question, decoy) if one is not None]
+        honest, ledger = federation._session, federation.ledger
+        if federation.configuration.privacy is not None:
+            # The attacker's own ledger: it begins anew with every question.
+            asks = [self._ledger().price(ask) for ask in asks]
+            federation.ledger = None
+        # The attacker is the coordinator: the session, and the keys in it, are its own.
+        federation._session = honest if decoy is None else _TwoFaced(honest, asks[1].question, target)
+        try:
+            return _seen(self.asked, asks[0].question, federation.ask(asks[0]))
+        finally:
+            federation._session, federation.ledger = honest, ledger
+
+    def _ledger(self) -> BudgetLedger:
+        return BudgetLedger(self._federation.configuration)
+
+    def _ask(
+        self, question: Question, weights: Mapping[str, float] | None, limits: Mapping[str, float] | None
+    ) -> Ask:
+        names = [entry.name for entry in question.spec.entries]
+        parts = dict.fromkeys(names, 1.0 / len(names)) if weights is None else weights
+        shares = {name: part / self._budget for name, part in parts.items()}
+        return Ask(question, purpose="probe", weights=shares, limits=limits)
+
+
+def _seen(index: int, question: Question, total: Total) -> SumView:
+    return SumView(
+        index=index,
+        purpose="probe",
+        question=question,
+        cohort=total.contributors,
+        contributors=total.contributors,
+        total=total.statistics,
+        answers=total.contributions or {},
+        upload_bytes={},
+    )
+
+
+class _TwoFaced:
+    """A session that sends a decoy in place of its question to all clients but one."""
+
+    def __init__(self, honest: Session, decoy: Question, target: int) -> None:
+        self._honest, self._decoy, self._target = honest, decoy.to_bytes(), target
+
+    def open(self) -> Steps[None]:
+        """Set up as the honest session does."""
+        return self._honest.open()
+
+    def close(self) -> Steps[None]:
+        """End as the honest session does."""
+        return self._honest.close()
+
+    def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
+        """Run the honest sum, with other requests in the stage that carries the question."""
+        steps = self._honest.sum(question, index, cohort, upcoming)
+        try:
+            exchange = next(steps)
+            while True:
+                replies: Replies = yield self._told(exchange)
+                exchange = steps.send(replies)
+        except StopIteration as finished:
+            total: Total = finished.value
+            return total
+
+    def _told(self, exchange: Exchange) -> Exchange:
+        if exchange.stage != "collect":
+            return exchange
+        requests = {
+            client: request if client == self._target else self._swapped(client, request)
+            for client, request in exchange.requests.items()
+        }
+        return Exchange(exchange.stage, exchange.number, requests)
+
+    def _swapped(self, client: int, request: bytes) -> bytes:
+        if isinstance(self._honest, PlainSession):
+            plain = decode(request, PlainRequest, sender="the attacker", stage="collect")
+            return encode(msgspec.structs.replace(plain, question=self._decoy))
+        if isinstance(self._honest, MaskedSession):
+            channel = self._honest._channels[client]
+            envelope = decode(request, Envelope, sender="the attacker", stage="collect")
+            told = channel.open_down(envelope, CollectRequest)
+            return channel.down(
+                envelope.number, "collect", msgspec.structs.replace(told, question=self._decoy)
+            )
+        raise PolicyError(f"{type(self._honest).__name__} gives its coordinator no question to swap.")

@@ -1,0 +1,254 @@
+"""What attacks claim, and how claims are scored against the truth.
+
+The truth enters here only, in `evaluate`; nothing of a report flows back into an attack.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.attacks.base.bounds import Cells, linear_bound
+from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
+from privfed.attacks.base.report import Report, projected
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import cell_sums
+
+NEAR = 0.05
+"""A near miss: within this many standard deviations in every feature."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What really was, for scoring only.
+
+    Args:
+        clients: rows of every client, by position, float64 of shape (n_i, n_features).
+        colluding: positions of the attacker's own clients; their rows are no gain.
+        tolerance: a claim is exact within this share of the pooled standard deviation, per feature.
+        members: of membership: whether each candidate took part, bool of shape (n_candidates,).
+    """
+
+    clients: Sequence[FloatArray]
+    colluding: tuple[int, ...] = ()
+    tolerance: float = 1e-6
+    members: npt.NDArray[np.bool_] | None = None
+
+    def rows(self, client: int | None) -> tuple[FloatArray, IntArray]:
+        """Return the rows of one client, or of all that do not collude, and whose they are."""
+        if client is not None and not 0 <= client < len(self.clients):
+            raise ArgumentError(f"client {client} is not among the {len(self.clients)} of the truth.")
+        wanted = [i for i in range(len(self.clients)) if i not in self.colluding]
+        chosen = wanted if client is None else [client]
+        owners = np.repeat(chosen, [len(self.clients[i]) for i in chosen])
+        return np.concatenate([np.asarray(self.clients[i], dtype=np.float64) for i in chosen]), owners
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(ABC):
+    """What an attack claims.
+
+    Args:
+        attack: name of the attack's class.
+        queries: questions asked by an active attack, sums used by a passive one.
+        seconds: run time; set by `run`.
+    """
+
+    attack: str
+    queries: int = 0
+    seconds: float = math.nan
+
+    @abstractmethod
+    def score(self, truth: Truth) -> Report:
+        """Compare the claims with the truth."""
+
+
+def evaluate(result: Result, truth: Truth) -> Report:
+    """Compare what an attack claims with the truth.
+
+    Args:
+        result: what `run` returned.
+        truth: the clients' rows.
+
+    Returns:
+        The report: recovered fraction, precision, whether linked, baseline, bound, further figures.
+
+    Raises:
+        ArgumentError: the truth lacks what this kind of result is about.
+    """
+    return result.score(truth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Result):
+    """Claimed rows.
+
+    Args:
+        points: float64 of shape (n_claims, n_features).
+        client: whose rows are claimed; None where they are of any client.
+        owners: the client of each claim, shape (n_claims,); None where the attack cannot tell.
+        confidence: of each claim, in [0, 1], shape (n_claims,); None where all count alike.
+        evidence: the partitions whose counts and sums were seen, for the bound; empty without one.
+        without_access: rows guessed from the prior alone, as many as the target may have.
+    """
+
+    points: FloatArray
+    client: int | None = None
+    owners: IntArray | None = None
+    confidence: FloatArray | None = None
+    evidence: Sequence[Cells] = field(default=(), repr=False)
+    without_access: FloatArray | None = field(default=None, repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Match claims with rows, one to one, exactly and nearly."""
+        rows, owners = truth.rows(self.client)
+        unit = spread(rows)
+        exact = self._matched(rows, owners, truth.tolerance * unit)
+        near = self._matched(rows, owners, max(NEAR, truth.tolerance) * unit)
+        guessed = math.nan
+        if self.without_access is not None:
+            hits = matches(self.without_access[: len(rows)], rows, truth.tolerance * unit) >= 0
+            guessed = float(hits.sum()) / len(rows)
+        scene = projected(rows, self.points) if len(self.points) else projected(rows)
+        return Report(
+            attack=self.attack,
+            goal="rows",
+            recovered=exact / len(rows),
+            precision=exact / len(self.points) if len(self.points) else math.nan,
+            claims=len(self.points),
+            linked=self.client is not None or self.owners is not None,
+            baseline=guessed,
+            bound=linear_bound(self.evidence, rows) if self.evidence else math.nan,
+            queries=self.queries,
+            seconds=self.seconds,
+            details={
+                "rows": float(len(rows)),
+                "recovered within .05 sd": near / len(rows),
+                "precision within .05 sd": near / len(self.points) if len(self.points) else math.nan,
+                "matched rmse / sd": matched_rmse(self.points, rows) / unit,
+                "matched rmse / sd, no access": matched_rmse(self.without_access, rows) / unit
+                if self.without_access is not None
+                else math.nan,
+            },
+            scenes=dict(zip(("rows", "claims"), scene, strict=False)),
+        )
+
+    def _matched(self, rows: FloatArray, owners: IntArray, tolerance: float) -> int:
+        if self.owners is None:
+            return int((matches(self.points, rows, tolerance) >= 0).sum())
+        each = [
+            matches(self.points[self.owners == i], rows[owners == i], tolerance) for i in np.unique(owners)
+        ]
+        return int(sum((one >= 0).sum() for one in each))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Particles(Result):
+    """A claimed distribution: weighted particles.
+
+    Args:
+        particles: float64 of shape (n_particles, n_features).
+        weights: not negative, shape (n_particles,).
+        client: whose rows it stands for; None for all clients' together.
+        without_access: the distribution assumed without access, (n, n_features), equal weights.
+    """
+
+    particles: FloatArray
+    weights: FloatArray
+    client: int | None = None
+    without_access: FloatArray = field(repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Compare Wasserstein-1 distances to the rows: of the claim, and without access."""
+        rows, _ = truth.rows(self.client)
+        rng = np.random.default_rng(0)
+        reached = wasserstein(self.particles, self.weights, rows, rng)
+        before = wasserstein(self.without_access, np.ones(len(self.without_access)), rows, rng)
+        scene = projected(rows, self.particles[self.weights > self.weights.max() * 1e-3])
+        return Report(
+            attack=self.attack,
+            goal="1 - W1 / W1 without access",
+            recovered=1.0 - reached / before,
+            linked=self.client is not None,
+            baseline=0.0,
+            queries=self.queries,
+            seconds=self.seconds,
+            details={"W1": reached, "W1 without access": before, "W1 ratio": reached / before},
+            scenes=dict(zip(("rows", "claims"), scene, strict=True)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(Result):
+    """Claimed statistics of a client in public cells: one table row for each (client, partition).
+
+    Args:
+        counts: claimed counts, float64 of shape (n_rows, n_cells), NaN where nothing is claimed.
+        cells: the partition of each table row.
+        clients: the client of each table row.
+        sums: claimed sums, (n_rows, n_cells, n_features); None where only counts are claimed.
+        without_access: counts guessed without the attack, of the shape of `counts`; None without one.
+        sums_without_access: likewise for sums.
+        bound: fraction of the counts that any attack on this view could know; NaN where unknown.
+    """
+
+    counts: FloatArray
+    cells: Sequence[Cells]
+    clients: Sequence[int]
+    sums: FloatArray | None = None
+    without_access: FloatArray | None = None
+    sums_without_access: FloatArray | None = None
+    bound: float = math.nan
+
+    def score(self, truth: Truth) -> Report:
+        """Count the exactly right counts; relative error of the whole table beside it."""
+        pairs = [
+            cell_sums(rows, cells.place(rows), cells.n_cells)
+            for client, cells in zip(self.clients, self.cells, strict=True)
+            for rows in [truth.rows(client)[0]]
+        ]
+        counts, sums = np.stack([one for one, _ in pairs]), np.stack([one for _, one in pairs])
+        claimed = np.isfinite(self.counts)
+        right = claimed & (np.rint(np.where(claimed, self.counts, -1.0)) == counts)
+        guessed = math.nan
+        if self.without_access is not None:
+            guessed = float((np.rint(self.without_access) == counts).mean())
+        details = {
+            "relative error": _relative_error(self.counts, self.sums, counts, sums),
+            "relative error, no access": _relative_error(
+                self.without_access, self.sums_without_access, counts, sums
+            ),
+            "rows with all counts right": float(right.all(axis=1).mean()),
+        }
+        return Report(
+            attack=self.attack,
+            goal="counts",
+            recovered=float(right.mean()),
+            precision=float(right.sum() / claimed.sum()) if claimed.any() else math.nan,
+            claims=int(claimed.sum()),
+            linked=True,
+            baseline=guessed,
+            bound=self.bound,
+            queries=self.queries,
+            seconds=self.seconds,
+            details=details,
+        )
+
+
+def _relative_error(
+    counts: FloatArray | None, sums: FloatArray | None, true_counts: FloatArray, true_sums: FloatArray
+) -> float:
+    """Return |claimed - true| / |true| (Frobenius) over counts and, where claimed, sums; NaN without."""
+    if counts is None or not np.isfinite(counts).all():
+        return math.nan
+    claimed, true = [counts.ravel()], [true_counts.ravel()]
+    if sums is not None:
+        claimed, true = [*claimed, sums.ravel()], [*true, true_sums.ravel()]
+    difference = np.concatenate(claimed) - np.concatenate(true)
+    return float(np.linalg.norm(difference) / np.linalg.norm(np.concatenate(true)))

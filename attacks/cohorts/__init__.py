@@ -1,0 +1,1 @@
+"""What changing cohorts and unlinked contributions give away about single clients."""

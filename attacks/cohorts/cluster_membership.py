@@ -1,0 +1,159 @@
+"""Which clients hold rows of a cluster: a property of a client, from counts.
+
+A client's own counts tell it outright. Totals of changing cohorts tell it too, long before there are as
+many of them as clients: counts are not negative, so that a cluster without rows in a cohort clears all
+its members at once (group testing), and what is left falls to the few who were not cleared. Nonnegative
+least squares does both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.attacks.base.evidence import asked
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import Result, Truth
+from privfed.core.domain import FloatArray
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import assign
+from privfed.questions.lloyd import LloydSums
+
+_EVENNESS = 1e-3
+"""Weight of an even distribution beside that of one total: it decides only what totals leave open."""
+_SAME = 0.95
+"""Share of public rows that must lie in the same cells for a round to speak of the final clusters."""
+
+
+class _Counted(NamedTuple):
+    clients: tuple[int, ...]
+    counts: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdings(Result):
+    """Claimed numbers of rows of each client in each cluster.
+
+    Args:
+        counts: float64 of shape (n_clients, n_clusters), not negative; above a half is a claim.
+        centers: of the clusters, (n_clusters, n_features).
+    """
+
+    counts: FloatArray = field(repr=False)
+    centers: FloatArray = field(repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Compare who is said to hold a cluster with who has rows nearest to its center."""
+        k = len(self.centers)
+        own = [np.bincount(assign(np.asarray(rows), self.centers), minlength=k) for rows in truth.clients]
+        others = [i for i in range(len(own)) if i not in truth.colluding]
+        held, said = np.stack(own)[others] > 0, self.counts[others] > 0.5
+        share = float(held.mean())
+        return Report(
+            attack=self.attack,
+            goal="pairs of client and cluster told right",
+            recovered=float((held == said).mean()),
+            precision=float(held[said].mean()) if said.any() else float("nan"),
+            claims=int(said.sum()),
+            linked=True,
+            baseline=max(share, 1.0 - share),
+            bound=1.0,
+            queries=self.queries,
+            seconds=self.seconds,
+            details={"share of pairs that hold rows": share},
+        )
+
+
+@dataclass(frozen=True)
+class ClusterHolders(PassiveAttack[Holdings]):
+    """Tell which clients hold rows of which final cluster, from answers or totals of changing cohorts."""
+
+    paper: ClassVar[str] = "group testing (Dorfman 1943); disaggregation: Lam et al. 2021 (2106.06089)"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "counts: of each client, or totals of changing cohorts"
+    prior: ClassVar[str] = "a public sample, to tell which rounds had the final clusters"
+    defence: ClassVar[str] = "a secure sum over fixed cohorts; differential privacy at unit client"
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Holdings:
+        rounds = [one for one in view.sums if _counted(one)]
+        if not rounds:
+            raise ArgumentError(
+                f"the view of {view.party!r} shows no counts by cluster; attack what those who open totals "
+                "saw of a run of DWFKMeans."
+            )
+        final = _centers(rounds[-1])
+        if "centers" in view.result and view.result["centers"].shape == final.shape:
+            final = view.result["centers"]
+        # A run that was stopped before it came to rest never asked about its final clusters.
+        near = [one for one in rounds if _is_final(one, final, prior)] or rounds[-1:]
+        seen = [found for one in near for found in _counted(one)]
+        cohorts = np.zeros((len(seen), len(view.clients)))
+        for row, one in zip(cohorts, seen, strict=True):
+            row[list(one.clients)] = 1.0
+        totals = np.stack([one.counts for one in seen])
+        return Holdings(
+            attack=type(self).__name__,
+            queries=len(rounds),
+            counts=even_counts(cohorts, totals),
+            centers=final,
+        )
+
+
+def even_counts(cohorts: FloatArray, totals: FloatArray) -> FloatArray:
+    """Return nonnegative counts that reproduce the totals, as even between clients as these allow.
+
+    Args:
+        cohorts: who is in each total, 0 or 1, float64 of shape (n_totals, n_clients).
+        totals: float64 of shape (n_totals, n_clusters).
+
+    Returns:
+        float64 of shape (n_clients, n_clusters).
+    """
+    n_clients = cohorts.shape[1]
+    even = totals.sum(axis=0) / max(1.0, float(cohorts.sum()))
+    system = np.vstack([cohorts, _EVENNESS * np.eye(n_clients)])
+    targets = np.vstack([totals, np.tile(_EVENNESS * even, (n_clients, 1))])
+    return np.stack([nnls(system, column)[0] for column in targets.T], axis=1)
+
+
+def _counts(one: SumView) -> str | None:
+    """Return the name of the statistic that counts rows by cluster; None where there is none."""
+    question = asked(one)
+    if isinstance(question, LloydSums):
+        return "count"
+    if isinstance(question, WeightedCentroids) and question.weights == "dynamic":
+        return "weight"
+    return None
+
+
+def _centers(one: SumView) -> FloatArray:
+    question = asked(one)
+    if not isinstance(question, LloydSums | WeightedCentroids):
+        raise TypeError("only sums with counts by cluster have centers here")
+    return question.centers
+
+
+def _counted(one: SumView) -> list[_Counted]:
+    """Return each count that a sum shows, and of whom: of every client, or of the cohort together."""
+    name = _counts(one)
+    if name is None:
+        return []
+    if one.answers:
+        return [_Counted((client,), answer[name]) for client, answer in one.answers.items()]
+    return [] if one.total is None else [_Counted(one.contributors or one.cohort, one.total[name])]
+
+
+def _is_final(one: SumView, final: FloatArray, prior: Prior) -> bool:
+    """Say whether a round's cells are the final ones, to public rows; without any, to the bit."""
+    centers = _centers(one)
+    if centers.shape != final.shape:
+        return False
+    if prior.sample is None:
+        return bool(np.array_equal(centers, final))
+    return float((assign(prior.sample, centers) == assign(prior.sample, final)).mean()) >= _SAME

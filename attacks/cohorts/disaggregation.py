@@ -1,0 +1,177 @@
+"""Each client's statistics from totals over changing cohorts: secure sums of overlapping cohorts give way.
+
+The total of round t is sum_i P_ti s_i(C_t), where P says who took part. Where clients' statistics stay as
+they are (converged or frozen centroids), that is a linear system, exact as soon as P has full column rank.
+While centroids move, each client's statistics are a smooth function of them: a Gaussian process with the
+same kernel for all clients, whose response to the centroids is fitted along.
+docs/attacks/disaggregation.md has equations and figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.evidence import asked
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.results import Counts
+from privfed.core.domain import FloatArray
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+from privfed.questions.lloyd import LloydSums
+
+RESPONSES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Variance of the response to the centroids, relative to that of the statistics themselves."""
+
+LENGTHS = (0.3, 1.0, 3.0, 10.0)
+"""Distance over which a response changes, relative to the root mean square movement of the centroids."""
+
+NOISES = (1e-10, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Variance of what neither explains, relative likewise."""
+
+
+class Disaggregation(PassiveAttack[Counts]):
+    """Takes totals over changing cohorts apart into the clients' own counts and sums."""
+
+    paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "totals of many rounds, and who took part in each"
+    prior: ClassVar[str] = "none"
+    defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
+        if prior.colluders:
+            view = without_colluders(view, prior.colluders)
+        rounds = _rounds(view)
+        totals, mean = rounds.totals, _shared(rounds)
+        estimates = disaggregated(rounds.took_part, totals, rounds.centers)
+        n_clusters = rounds.centers.shape[1]
+        clients = np.flatnonzero(rounds.took_part.any(axis=0))
+        cells = Cells.around(rounds.centers[-1])
+
+        def parts(table: FloatArray) -> tuple[FloatArray, FloatArray]:
+            whole = table[clients].reshape(len(clients), n_clusters, -1)
+            return whole[:, :, 0], whole[:, :, 1:]
+
+        counts, sums = parts(estimates)
+        guessed, guessed_sums = parts(np.tile(mean, (len(view.clients), 1)))
+        return Counts(
+            attack=type(self).__name__,
+            queries=len(totals),
+            counts=np.maximum(counts, 0.0),
+            sums=sums,
+            cells=[cells] * len(clients),
+            clients=clients.tolist(),
+            without_access=guessed,
+            sums_without_access=guessed_sums,
+            bound=float(np.mean(separable(rounds.took_part)[clients])),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounds:
+    """Totals of rounds with counts and sums.
+
+    Args:
+        took_part: float64 of shape (n_rounds, n_clients), 0 or 1.
+        totals: counts and sums side by side, (n_rounds, n_clusters * (1 + n_features)).
+        centers: (n_rounds, n_clusters, n_features).
+    """
+
+    took_part: FloatArray
+    totals: FloatArray
+    centers: FloatArray
+
+
+def _rounds(view: View) -> _Rounds:
+    took_part, totals, centers = [], [], []
+    for one in view.sums:
+        question = asked(one)
+        if isinstance(question, LloydSums) and one.total is not None:
+            inside = np.zeros(len(view.clients))
+            inside[list(one.contributors or one.cohort)] = 1.0
+            took_part.append(inside)
+            totals.append(np.column_stack([one.total["count"], one.total["sum"]]).ravel())
+            centers.append(question.centers)
+    if not totals:
+        raise ArgumentError(
+            f"the view of {view.party!r} shows no totals of counts and sums; attack what those who open them "
+            "saw of a run with local_iter=1."
+        )
+    return _Rounds(np.stack(took_part), np.stack(totals), np.stack(centers))
+
+
+def _shared(rounds: _Rounds) -> FloatArray:
+    """Return the baseline: a client's share of the last total, if all that took part were alike."""
+    shared: FloatArray = (rounds.totals / rounds.took_part.sum(axis=1)[:, None]).mean(axis=0)
+    return shared
+
+
+def separable(took_part: FloatArray) -> FloatArray:
+    """Say which clients' statistics the cohorts determine when nothing moves: e_i in the row space of P.
+
+    Args:
+        took_part: float64 of shape (n_rounds, n_clients).
+
+    Returns:
+        Booleans of shape (n_clients,).
+    """
+    projection = np.linalg.pinv(took_part) @ took_part
+    return np.asarray(np.diag(projection) > 1.0 - 1e-8)
+
+
+def disaggregated(took_part: FloatArray, totals: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return each client's statistics at the last round's centroids.
+
+    Args:
+        took_part: who took part, float64 of shape (n_rounds, n_clients).
+        totals: float64 of shape (n_rounds, n_statistics).
+        centers: float64 of shape (n_rounds, n_clusters, n_features).
+
+    Returns:
+        float64 of shape (n_clients, n_statistics).
+    """
+    flat = centers.reshape(len(centers), -1)
+    moved = flat - flat[-1]
+    size = float(np.sqrt(np.square(moved).sum(axis=1).mean()))
+    together = took_part @ took_part.T
+    if size <= 1e-12 * max(1.0, float(np.abs(flat).max())):
+        return np.asarray(np.linalg.lstsq(took_part, totals, rcond=1e-10)[0])
+    # What all clients share is taken out first: the process models how they differ from it.
+    n_inside = took_part.sum(axis=1)[:, None]
+    shared = totals / n_inside
+    mean = shared.mean(axis=0)
+    rest = totals - n_inside * mean
+    distances = np.square(moved[:, None] - moved[None]).sum(axis=2) / size**2
+    best = max(_candidates(together, distances, rest), key=lambda one: one[0])
+    _, weights, response, length = best
+    now = 1.0 + response * np.exp(-distances[-1] / (2 * length**2))
+    return np.asarray(mean + took_part.T @ (now[:, None] * weights))
+
+
+def _candidates(
+    together: FloatArray, distances: FloatArray, rest: FloatArray
+) -> list[tuple[float, FloatArray, float, float]]:
+    """Return log evidence, dual weights, response and length of each kernel.
+
+    Kernel between rounds: (clients in both) * (1 + response * exp(-distance / (2 length^2))); its scale has
+    the closed form of greatest likelihood.
+    """
+    found = []
+    n, m = rest.shape
+    for response in RESPONSES:
+        for length in LENGTHS if response else LENGTHS[:1]:
+            kernel = together * (1.0 + response * np.exp(-distances / (2 * length**2)))
+            for noise in NOISES:
+                factor = cho_factor(kernel + noise * np.trace(kernel) / n * np.eye(n), lower=True)
+                weights = cho_solve(factor, rest)
+                # Each statistic has a scale of its own.
+                scale = np.maximum((rest * weights).sum(axis=0) / n, np.finfo(np.float64).tiny)
+                evidence = -0.5 * n * np.log(scale).sum() - m * np.log(np.diag(factor[0])).sum()
+                found.append((float(evidence), weights, response, length))
+    return found

@@ -1,0 +1,190 @@
+"""Linking contributions that arrive without names, round after round, to one client.
+
+Slots or shuffling hide who sent a contribution. But a client's counts and sums over all clusters add up
+to the same two figures in every round, whatever the centroids are: its number of rows and the sum of its
+rows. The same holds for local centroids with their weights (their weighted sum is that of the rows), and for
+fuzzy memberships (they add up to the number of rows). Where a statistic is only nearly constant (several
+local steps, equal weights), the nearest one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import Result, Truth
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.questions.slots import Slots
+
+_EXACT = 1e-6
+"""Signatures that differ by less, in spreads between clients, are the same up to rounding."""
+
+
+class Unlinked(NamedTuple):
+    """Contributions to one sum in no order that tells their clients.
+
+    Attributes:
+        question: what was asked.
+        answers: the contributions.
+    """
+
+    question: Question
+    answers: Sequence[Statistics]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links(Result):
+    """Which contributions are claimed to come from one client.
+
+    Args:
+        sums: the contributions, as they were given to the attack.
+        tracks: for each sum, the track that each contribution is put on; -1 for none.
+    """
+
+    sums: Sequence[Unlinked] = field(repr=False)
+    tracks: Sequence[IntArray] = field(repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Compare each contribution's track with the client that began it."""
+        owners = [_owners(one, truth) for one in self.sums]
+        asked: dict[str, set[int]] = {}
+        began: dict[int, int] = {}
+        right = claims = later = 0
+        for one, tracks, own in zip(self.sums, self.tracks, owners, strict=True):
+            known = asked.setdefault(type(one.question).__name__, set())
+            for track, owner in zip(tracks.tolist(), own.tolist(), strict=True):
+                # Who was not asked before has nothing that it could be linked to.
+                later += owner in known
+                if track in began:
+                    claims, right = claims + 1, right + (began[track] == owner)
+                else:
+                    began[track] = owner
+            known.update(own.tolist())
+        most = max((len(own) for own in owners), default=0)
+        return Report(
+            attack=self.attack,
+            goal="contributions linked to an earlier one of their client",
+            recovered=right / later if later else 0.0,
+            precision=right / claims if claims else float("nan"),
+            claims=claims,
+            linked=False,
+            baseline=1.0 / most if most else float("nan"),
+            bound=1.0,
+            queries=self.queries,
+            seconds=self.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Linkage(PassiveAttack[Links]):
+    """Link contributions across sums by what stays the same in a client.
+
+    Names in the view are thrown away first, so that over a sum that shows who sent what the attack
+    measures what hiding the names would be worth.
+    """
+
+    paper: ClassVar[str] = "invariants of counts and sums: ours"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "contributions without names (slotted or shuffled), over several sums"
+    prior: ClassVar[str] = "none"
+    defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Links:
+        shown = [found for one in view.sums if (found := _unlinked(one, rng)) is not None]
+        sums = [one for one in shown if signature(one.answers[0]) is not None]
+        return Links(attack=type(self).__name__, queries=len(sums), sums=sums, tracks=linked(sums))
+
+
+def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
+    """Return the contributions that a sum shows, without their names; None where it shows none."""
+    if isinstance(one.question, Slots) and one.total is not None:
+        answers, question = one.question.contributions(one.total), one.question.inner
+    elif one.question is not None:
+        answers, question = list(one.answers.values()), one.question
+    else:
+        return None
+    if not answers:
+        return None
+    return Unlinked(question, [answers[i] for i in rng.permutation(len(answers))])
+
+
+def linked(sums: Sequence[Unlinked]) -> list[IntArray]:
+    """Return the track of each contribution of each sum; links are within a kind of question."""
+    kinds: dict[str, _Tracks] = {}
+    fresh = count()
+    return [kinds.setdefault(type(one.question).__name__, _Tracks(fresh)).follow(one) for one in sums]
+
+
+class _Tracks:
+    """The tracks of one kind of question: what each looked like when it was last seen."""
+
+    def __init__(self, fresh: Iterator[int]) -> None:
+        self._fresh = fresh
+        self._names = np.empty(0, dtype=np.intp)
+        self._last: FloatArray = np.empty((0, 0))
+
+    def follow(self, one: Unlinked) -> IntArray:
+        """Put each contribution of a sum on the track that is its mutual nearest, or on a new one."""
+        found = np.stack([value for answer in one.answers if (value := signature(answer)) is not None])
+        own = np.full(len(found), -1, dtype=np.intp)
+        if len(self._names):
+            # Each figure in units of its own spread between clients.
+            scale = np.maximum(self._last.std(axis=0), 1e-12 * np.abs(self._last).max() + 1e-300)
+            distance = cdist(self._last / scale, found / scale)
+            nearest, least = distance.argmin(axis=0), distance.min(axis=0)
+            mutual = distance.argmin(axis=1)[nearest] == np.arange(len(found))
+            # Sums over records stay the same to rounding: who is only near is somebody else.
+            same = one.question.additive_over is AdditiveOver.RECORDS
+            linked = mutual & (least < (_EXACT if same else np.inf))
+            own[linked] = self._names[nearest[linked]]
+            self._last[nearest[linked]] = found[linked]
+        else:
+            self._last = np.empty((0, found.shape[1]))
+        new = own < 0
+        own[new] = [next(self._fresh) for _ in range(int(new.sum()))]
+        self._names = np.concatenate([self._names, own[new]])
+        self._last = np.concatenate([self._last, found[new]])
+        return own
+
+
+def signature(answer: Statistics) -> FloatArray | None:
+    """Return what of a contribution stays the same from round to round; None where nothing is known to.
+
+    Returns:
+        The number of rows and the sum of the rows, float64 of shape (1 + n_features,), or (1,).
+    """
+    for counts, sums in (("count", "sum"), ("weight", "weighted")):
+        if counts in answer and sums in answer:
+            return np.append(answer[counts].sum(), answer[sums].sum(axis=0))
+    if "weight" in answer and "point" in answer:
+        return np.append(answer["weight"].sum(), answer["weight"] @ answer["point"])
+    if "membership" in answer:
+        return np.atleast_1d(answer["membership"].sum())
+    return None
+
+
+def _owners(one: Unlinked, truth: Truth) -> IntArray:
+    """Return whose each contribution is, by what each client would answer."""
+    rng = np.random.default_rng(0)
+    data = [ClientData(np.asarray(rows)).within(one.question.ranges)[0] for rows in truth.clients]
+    exact = np.stack(
+        [one.question.spec.flatten(answer) for answer in one.question.answer_all(data, [rng] * len(data))]
+    )
+    given = np.stack([one.question.spec.flatten(answer) for answer in one.answers])
+    scale = np.maximum(exact.std(axis=0), 1e-300)
+    clients, slots = linear_sum_assignment(cdist(exact / scale, given / scale))
+    owners = np.full(len(given), -1, dtype=np.intp)
+    owners[slots] = clients
+    return owners

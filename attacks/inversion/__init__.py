@@ -1,0 +1,1 @@
+"""Rows from fuzzy statistics, by solving the equations that they make."""

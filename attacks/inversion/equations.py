@@ -1,0 +1,91 @@
+"""The equations that fuzzy statistics make for the rows behind them, and their derivatives.
+
+Each sum shows s = sum of phi(x) over the n rows of a client, with phi smooth and public:
+
+* `FuzzySpread` (Stallmann and Wilbik 2022, FedFuzzDB, eq. 12 and 13): phi = (||x - c_i||^q, u_i(x)),
+* `FuzzySums` (fuzzy c-means, eq. 6): phi = (u_i(x)^m, u_i(x)^m x).
+
+Memberships of a row add up to one, so that the number of rows is the sum of the summed memberships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+from privfed.core.statistics import Statistics
+from privfed.numerics.memberships import shares
+from privfed.questions.fuzzy_spread import FuzzySpread
+
+_NEAR = 1e-24
+"""Squared distances are at least this: memberships have no derivative on a center itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """What one sum says of n rows.
+
+    Args:
+        question: a `FuzzySpread` or `FuzzySums`.
+        observed: what was answered, float64 of shape (n_equations,).
+    """
+
+    question: FuzzySpread | FuzzySums
+    observed: FloatArray
+
+    @classmethod
+    def of(cls, question: Question, answer: Statistics) -> Equations | None:
+        """Return the equations of an answer, or None of a question that makes none here."""
+        if isinstance(question, FuzzySpread):
+            return cls(question, np.concatenate([answer["spread"], answer["membership"]]))
+        if isinstance(question, FuzzySums):
+            return cls(question, np.concatenate([answer["weight"], answer["weighted"].ravel()]))
+        return None
+
+    def phi(self, rows: FloatArray) -> FloatArray:
+        """Return what each of `rows` (n, d) alone would answer, float64 of shape (n, n_equations)."""
+        offsets = rows[:, None] - self.question.centers
+        distances = np.maximum(np.square(offsets).sum(axis=2), _NEAR)
+        u = shares(distances.T, self.question.m).T
+        if isinstance(self.question, FuzzySpread):
+            return np.hstack([distances ** (self.question.q / 2.0), u])
+        powers = u**self.question.m
+        return np.hstack([powers, (powers[:, :, None] * rows[:, None]).reshape(len(rows), -1)])
+
+    def slopes(self, rows: FloatArray) -> FloatArray:
+        """Return the derivatives of `phi`, float64 of shape (n, n_equations, d)."""
+        m, offsets = self.question.m, rows[:, None] - self.question.centers
+        distances = np.maximum(np.square(offsets).sum(axis=2), _NEAR)
+        u = shares(distances.T, m).T
+        # d ln D_i = 2 (x - c_i) / D_i, and d u_i = u_i (sum_k u_k d ln D_k - d ln D_i) / (m - 1).
+        logs = 2.0 * offsets / distances[:, :, None]
+        mean = np.einsum("nk,nkd->nd", u, logs)
+        u_slopes = u[:, :, None] * (mean[:, None] - logs) / (m - 1.0)
+        if isinstance(self.question, FuzzySpread):
+            q = self.question.q
+            return np.concatenate([(q / 2.0) * distances[:, :, None] ** (q / 2.0) * logs, u_slopes], axis=1)
+        powers, power_slopes = u**m, m * u[:, :, None] ** (m - 1.0) * u_slopes
+        products = power_slopes[:, :, None] * rows[:, None, :, None]
+        products += powers[:, :, None, None] * np.eye(rows.shape[1])
+        return np.concatenate([power_slopes, products.reshape(len(rows), -1, rows.shape[1])], axis=1)
+
+
+def count_rows(answers: Sequence[tuple[Question, Statistics]]) -> int | None:
+    """Return how many rows a client has, from memberships alone; None where none were answered.
+
+    The remedy of the paper, to hide each client's number of rows, is void while it sends these.
+    """
+    for question, answer in answers:
+        if isinstance(question, FuzzySpread):
+            return round(float(answer["membership"].sum()))
+    return None
+
+
+def independent(parts: Sequence[Equations]) -> int:
+    """Return how many equations are independent: memberships of one sum add up to the number of rows."""
+    return sum(len(one.observed) - (1 if isinstance(one.question, FuzzySpread) else 0) for one in parts)

@@ -1,0 +1,193 @@
+"""A client's rows from its fuzzy statistics: nonlinear equations, solved by search.
+
+Stallmann and Wilbik 2022 (FedFuzzDB) let each client send, for every cluster, the spread of all its rows
+and the sum of their memberships, over several numbers of clusters. That is a system of equations for the
+rows. The search:
+
+1. Start: nonnegative weights on many public rows that reproduce the answers (a linear problem), from
+   which n rows are drawn; or n public rows.
+2. Levenberg and Marquardt's steps with exact derivatives.
+3. Where they end in a local minimum: a few rows are taken out and put where, of all public rows, they
+   fit best; then again step 2. The best is kept.
+
+Rows that meet all equations to rounding, of which there are at least as many as unknowns, are claimed with
+confidence 1, others with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import least_squares, nnls
+
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.results import Points
+from privfed.attacks.inversion.equations import Equations, count_rows, independent
+from privfed.core.domain import FloatArray
+from privfed.core.question import Question
+from privfed.core.statistics import Statistics
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+
+SOLVED = 1e-9
+"""Root mean square of the residuals, in standard deviations of one row's answers, of a solution."""
+_PUBLIC = 2000
+_STEPS = 300
+
+
+@dataclass(frozen=True)
+class FuzzyInversion(PassiveAttack[Points]):
+    """Solve for the rows behind fuzzy statistics.
+
+    Args:
+        client: whose answers are attacked; None takes the totals (all clients' rows together).
+        starts: independent searches.
+        moves: how often each search may move rows out of a local minimum.
+        most_unknowns: rows times features above which nothing is tried: the search would take hours.
+    """
+
+    client: int | None = 0
+    starts: int = 15
+    moves: int = 40
+    most_unknowns: int = 200
+
+    paper: ClassVar[str] = "Stallmann and Wilbik 2022 name the equations; solving them: ours"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "one client's fuzzy statistics over several questions, or totals of few rows"
+    prior: ClassVar[str] = "a public sample, or the box of the data, to start from"
+    defence: ClassVar[str] = "a secure sum over many rows; differential privacy"
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
+        answers = self._answers(view)
+        parts = [found for question, answer in answers if (found := Equations.of(question, answer))]
+        public = prior.guesses(_PUBLIC, rng)
+        if public is None:
+            raise ArgumentError(
+                "the search needs somewhere to start: pass Prior(sample=...) or low and high."
+            )
+        n, name = count_rows(answers), type(self).__name__
+        if n is None or n * public.shape[1] > self.most_unknowns:
+            none = np.empty((0, public.shape[1]))
+            return Points(attack=name, points=none, client=self.client, without_access=public)
+        rows, residual = Search(parts, n, public, rng).run(self.starts, self.moves)
+        solved = residual < SOLVED and independent(parts) >= rows.size
+        return Points(
+            attack=name,
+            queries=len(parts),
+            points=rows,
+            client=self.client,
+            confidence=np.full(n, float(solved)),
+            without_access=prior.guesses(n, rng),
+        )
+
+    def _answers(self, view: View) -> list[tuple[Question, Statistics]]:
+        """Return what was asked and answered, each question once."""
+        found: dict[bytes, tuple[Question, Statistics]] = {}
+        for one in view.sums:
+            answer = one.total if self.client is None else one.answers.get(self.client)
+            if one.question is not None and answer is not None:
+                found[one.question.to_bytes()] = (one.question, answer)
+        return list(found.values())
+
+
+class Search:
+    """Searches n rows whose answers add up to what was observed.
+
+    Args:
+        parts: the equations.
+        n: number of rows.
+        public: rows to start from, float64 of shape (n_public, n_features).
+        rng: of the starts and moves.
+    """
+
+    def __init__(
+        self, parts: Sequence[Equations], n: int, public: FloatArray, rng: np.random.Generator
+    ) -> None:
+        self._parts, self._n, self._public, self._rng = parts, n, public, rng
+        raw = self._phi(public)
+        # In units of how much one row's answer varies all equations weigh alike.
+        self._scale = np.maximum(raw.std(axis=0), 1e-12 * np.abs(raw).max(axis=0) + 1e-300)
+        self._known = raw / self._scale
+        self._target = np.concatenate([part.observed for part in parts]) / self._scale
+        self._weights = self._reproducing()
+
+    def _phi(self, rows: FloatArray) -> FloatArray:
+        return np.hstack([part.phi(rows) for part in self._parts])
+
+    def _reproducing(self) -> FloatArray:
+        """Return nonnegative weights of the public rows whose answers add up to the target."""
+        weights, _ = nnls(self._known.T, self._target, maxiter=20 * len(self._known))
+        return np.asarray(weights, dtype=np.float64)
+
+    def run(self, starts: int, moves: int) -> tuple[FloatArray, float]:
+        """Return the best rows found, (n, n_features), and the root mean square of their residuals."""
+        best, least = self._public[: self._n], np.inf
+        for number in range(starts):
+            rows, residual = self._descend(self._start(number))
+            for _ in range(moves):
+                if residual < SOLVED:
+                    break
+                moved, other = self._descend(self._move(rows))
+                if other < residual:
+                    rows, residual = moved, other
+            if residual < least:
+                best, least = rows, residual
+            if least < SOLVED:
+                break
+        return best, least
+
+    def _start(self, number: int) -> FloatArray:
+        # Every third start is of public rows alone: the weights can mislead.
+        if number % 3 == 2 or not self._weights.any():
+            chosen = self._rng.integers(len(self._public), size=self._n)
+        else:
+            places = (self._rng.random() + np.arange(self._n)) / self._n * self._weights.sum()
+            order = self._rng.permutation(len(self._weights))
+            drawn = np.searchsorted(np.cumsum(self._weights[order]), places)
+            chosen = order[np.minimum(drawn, len(order) - 1)]
+        spread = 0.05 * self._public.std(axis=0)
+        rows: FloatArray = self._public[chosen] + spread * self._rng.normal(size=(self._n, len(spread)))
+        return rows
+
+    def _move(self, rows: FloatArray) -> FloatArray:
+        """Take a few rows out, and put each where of all public rows it fits best."""
+        moved = rows.copy()
+        chosen = self._rng.permutation(self._n)[: self._rng.integers(1, min(4, self._n) + 1)]
+        kept = np.delete(rows, chosen, axis=0)
+        missing = self._target - (self._phi(kept) / self._scale).sum(axis=0)
+        tried = self._rng.permutation(len(self._public))[: len(self._public) // 4]
+        for place, left in zip(chosen, range(len(chosen), 0, -1), strict=True):
+            # Each of the rows still to be placed should carry its part of what is missing.
+            distance = np.square(missing / left - self._known[tried]).sum(axis=1)
+            best = tried[int(distance.argmin())]
+            moved[place], missing = self._public[best], missing - self._known[best]
+        return moved
+
+    def _descend(self, rows: FloatArray) -> tuple[FloatArray, float]:
+        """Return the local minimum that is reached from `rows`, and its residual."""
+        shape = rows.shape
+
+        def residuals(flat: FloatArray) -> FloatArray:
+            missed: FloatArray = (self._phi(flat.reshape(shape)) / self._scale).sum(axis=0) - self._target
+            return missed
+
+        def slopes(flat: FloatArray) -> FloatArray:
+            each = np.concatenate([part.slopes(flat.reshape(shape)) for part in self._parts], axis=1)
+            turned: FloatArray = np.moveaxis(each / self._scale[:, None], 1, 0).reshape(len(self._scale), -1)
+            return turned
+
+        determined = len(self._target) >= rows.size
+        found = least_squares(
+            residuals,
+            rows.ravel(),
+            jac=slopes,
+            method="lm" if determined else "trf",
+            xtol=1e-15,
+            ftol=1e-15,
+            gtol=1e-15,
+            max_nfev=_STEPS,
+        )
+        return found.x.reshape(shape), float(np.sqrt(np.square(found.fun).mean()))

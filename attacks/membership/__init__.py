@@ -1,0 +1,1 @@
+"""Did this row, or this client, take part?"""

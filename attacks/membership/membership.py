@@ -1,0 +1,258 @@
+"""Membership: did this row, or this client, take part? A likelihood ratio on totals alone.
+
+A total is s = sum of phi(x) over n units, with phi the answer of a single unit: exactly so for questions that
+add up over records. To who knows the distribution of the units it is nearly Gaussian, so that the best
+test of "x is in" against "another unit is in its place" is linear (the whitened matched filter)
+
+    z = (phi(x) - m)' M^-1 (s - n m) / mu,  mu^2 = (phi(x) - m)' M^-1 (phi(x) - m),  M = n C + N,
+
+with m and C mean and covariance of phi, and N that of the noise of differential privacy. z is standard normal
+without x and normal around mu with it: AUC = Phi(mu / sqrt(2)), TPR = Phi(Phi^-1(FPR) + mu). Without noise
+mu = sqrt(leverage of x / n): of D observed dimensions the average unit has leverage D, so that more
+different partitions mean more power, however many clients stand behind the sum.
+
+Sources: Homer et al. 2008 and Sankararaman et al. 2009 (totals betray members); Dong, Roth, Su 2022
+(the curve that differential privacy allows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.membership.scores import MembershipScores
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+from privfed.questions.lloyd import LloydSums
+
+_UNITS_A_DIMENSION = 5
+"""So many reference units are wanted for each dimension: a covariance of fewer is mostly noise."""
+_LEADING = 1e-4
+"""Directions of less than this share of the largest variance are of a few rare cells: far from Gaussian."""
+_FLAT = 1e-7
+"""Values of less than this share of the largest deviation say nothing but rounding."""
+
+
+class Observed(NamedTuple):
+    """What one or more sums show, next to what single units would have answered.
+
+    Attributes:
+        total: float64 of shape (n_values,).
+        units: how many units each value is a sum of, float64 of shape (n_values,); NaN where unknown.
+        noise: variance of the noise in each value, float64 of shape (n_values,).
+        candidates: answers of the candidates, (n_candidates, n_values).
+        reference: answers of the reference units, (n_reference, n_values).
+    """
+
+    total: FloatArray
+    units: FloatArray
+    noise: FloatArray
+    candidates: FloatArray
+    reference: FloatArray
+
+    @classmethod
+    def together(cls, parts: Sequence[Observed]) -> Observed:
+        """Return several sums as one."""
+        return cls(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class Membership(PassiveAttack[MembershipScores]):
+    """Score candidates by the likelihood ratio on the totals of a run, or on its final centroids.
+
+    Args:
+        candidates: rows, (n_candidates, n_features), or clients: a list of tables (n_i, n_features).
+        reference: units of the same kind from the same population, known to the attacker; None takes
+            the prior's sample as rows. For clients it must be given.
+        units: how many units the totals are of, where the attacker knows it; None takes it from the
+            totals. An observer of the final centroids cannot tell: without it `mu` is NaN there.
+        sums: indices of the sums to use; None for all.
+        gdp_mu: mu of the run's differential privacy, which is drawn beside the curve; None without.
+    """
+
+    candidates: FloatArray | Sequence[FloatArray]
+    reference: FloatArray | Sequence[FloatArray] | None = None
+    units: int | None = None
+    sums: Sequence[int] | None = None
+    gdp_mu: float | None = None
+
+    paper: ClassVar[str] = "Homer et al. 2008; Sankararaman et al. 2009; whitened over partitions: ours"
+    adversary: ClassVar[str] = "passive server, colluding clients, or observer of the final centroids"
+    view: ClassVar[str] = "totals, or the final centroids"
+    prior: ClassVar[str] = "the distribution of rows (or of clients)"
+    defence: ClassVar[str] = "differential privacy; a secure sum alone only dilutes it as 1/sqrt(n)"
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores:
+        candidates, reference = self._units(prior)
+        if view.party == "observer" and not view.colluding:
+            parts = [_converged(view, candidates, reference, self.units)] if "centers" in view.result else []
+        else:
+            parts = self._observed(view, candidates, reference)
+        name, n = type(self).__name__, len(candidates)
+        if not parts:
+            nothing = np.zeros(n)
+            return MembershipScores(attack=name, scores=nothing, mu=nothing, gdp_mu=self.gdp_mu)
+        scores, mu = matched_filter(Observed.together(parts))
+        each = [matched_filter(part)[0] for part in parts]
+        return MembershipScores(
+            attack=name,
+            queries=len(parts),
+            scores=scores,
+            mu=mu,
+            by_sum=np.stack(each),
+            gdp_mu=self.gdp_mu,
+        )
+
+    def _units(self, prior: Prior) -> tuple[list[ClientData], list[ClientData]]:
+        by_row = isinstance(self.candidates, np.ndarray)
+        reference = self.reference
+        if reference is None and by_row:
+            reference = prior.sample
+        if reference is None or len(reference) < 2 or not len(self.candidates):
+            raise ArgumentError(
+                "membership compares candidates with a population: pass Prior(sample=...) for rows, "
+                "reference=[...] for clients."
+            )
+        return _as_units(self.candidates), _as_units(reference)
+
+    def _observed(
+        self, view: View, candidates: list[ClientData], reference: list[ClientData]
+    ) -> list[Observed]:
+        by_row, seen, parts = isinstance(self.candidates, np.ndarray), set[bytes](), list[Observed]()
+        for one in view.sums:
+            if (
+                one.question is None
+                or one.total is None
+                or (self.sums is not None and one.index not in self.sums)
+            ):
+                continue
+            question, noise = one.question, dict[str, float]()
+            if isinstance(question, Noised):
+                noise = dict(question.noise_std(len(one.contributors or one.cohort)))
+                question = question.inner
+            names = _additive(question, by_row)
+            # The same question of the same cohort has the same exact answer: nothing new without noise.
+            key = question.to_bytes() + repr(one.cohort).encode()
+            if not names or (key in seen and not noise):
+                continue
+            seen.add(key)
+            total = np.concatenate([one.total[name].ravel() for name in names])
+            variance = [np.full(one.total[name].size, noise.get(name, 0.0) ** 2) for name in names]
+            others = _answers(question, reference, names)
+            n = self.units
+            if n is None:
+                n = round(_count(total, others)) if by_row else len(one.contributors or one.cohort)
+            parts.append(
+                Observed(
+                    total,
+                    np.full(total.size, float(n)),
+                    np.concatenate(variance),
+                    _answers(question, candidates, names),
+                    others,
+                )
+            )
+        return parts
+
+
+def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
+    """Return z and mu of each candidate, each float64 of shape (n_candidates,).
+
+    The filter is made on two thirds of the reference units; what its score varies by is measured on the
+    others, so that a filter of too few units overstates nothing. The mean of the reference units is only
+    known up to C / n_reference, which counts n^2 / n_reference further units of variance.
+
+    Where the number of units is unknown z is right up to a factor, and mu is NaN. Where sums are of
+    different cohorts, the covariance is taken as if each were of their mean size.
+    """
+    mean, scale = seen.reference.mean(axis=0), seen.reference.std(axis=0)
+    varies = scale > _FLAT * max(1.0, float(scale.max()))
+    known = bool(np.isfinite(seen.units).all())
+    units = seen.units if known else np.ones_like(seen.units)
+    if not varies.any():
+        return np.zeros(len(seen.candidates)), np.zeros(len(seen.candidates))
+    offsets = (seen.reference[:, varies] - mean[varies]) / scale[varies]
+    behind = float(units.mean()) * (1.0 + float(units.mean()) / len(offsets) * known)
+    noise = seen.noise[varies] / np.square(scale[varies])
+    making = np.arange(len(offsets)) % 3 > 0
+    candidates = (seen.candidates - mean)[:, varies] / scale[varies]
+    filters = _filters(offsets[making], candidates, behind, noise)
+    variance = behind * np.square(offsets[~making] @ filters.T).mean(axis=0) + np.square(filters) @ noise
+    deviation = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+    residual = (seen.total - units * mean)[varies] / scale[varies]
+    mu = np.einsum("ij,ij->i", filters, candidates) / deviation
+    return (filters @ residual) / deviation, mu if known else np.full(len(mu), np.nan)
+
+
+def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: FloatArray) -> FloatArray:
+    """Return M^-1 (phi - m) of each candidate in the leading directions, (n_candidates, n_values).
+
+    Args:
+        offsets: of the reference units from their mean, (n_units, n_values).
+        candidates: offsets of the candidates, (n_candidates, n_values).
+        behind: how often one unit's covariance is in the total.
+        noise: variance of the noise in each value, (n_values,).
+    """
+    _, spread, directions = np.linalg.svd(offsets, full_matrices=False)
+    values = np.square(spread) / len(offsets)
+    kept = np.flatnonzero(values > _LEADING * values[0])[: max(1, len(offsets) // _UNITS_A_DIMENSION)]
+    basis = directions[kept]
+    covariance = behind * np.diag(values[kept]) + (basis * noise) @ basis.T
+    found: FloatArray = np.linalg.solve(covariance, basis @ candidates.T).T @ basis
+    return found
+
+
+def _count(total: FloatArray, reference: FloatArray) -> float:
+    """Return how many units a total is of: by the combination of values that is one for every unit."""
+    # Counts over all cells add up to one for each row, and a count of rows is one: then it is exact.
+    ones, *_ = np.linalg.lstsq(reference, np.ones(len(reference)), rcond=_FLAT)
+    return max(1.0, float(ones @ total))
+
+
+def _as_units(units: FloatArray | Sequence[FloatArray]) -> list[ClientData]:
+    """Return each row, or each table, as the data of one unit."""
+    if isinstance(units, np.ndarray):
+        return [ClientData(row[None]) for row in units]
+    return [ClientData(table) for table in units]
+
+
+def _additive(question: Question, by_row: bool) -> tuple[str, ...]:
+    """Return the statistics of a question that are sums over the units."""
+    names = tuple(name for name, _ in question.spec.layout)
+    if not by_row or question.additive_over is AdditiveOver.RECORDS:
+        return names
+    if isinstance(question, WeightedCentroids) and question.weights == "dynamic":
+        return ("weight",)
+    return ()
+
+
+def _answers(question: Question, units: list[ClientData], names: tuple[str, ...]) -> FloatArray:
+    """Return what each unit alone would answer, float64 of shape (n_units, n_values)."""
+    within = [unit.within(question.ranges)[0] for unit in units]
+    generators = [np.random.default_rng(0)] * len(units)
+    answers = question.answer_all(within, generators)
+    return np.stack([np.concatenate([one[name].ravel() for name in names]) for one in answers])
+
+
+def _converged(
+    view: View, candidates: list[ClientData], reference: list[ClientData], units: int | None
+) -> Observed:
+    """Return what final centroids show: rows of a cluster differ from its centroid by nothing in total."""
+    centers = view.result["centers"]
+    rows = np.concatenate([unit.features for unit in (*candidates, *reference)])
+    question = LloydSums(ranges=Ranges(rows.min(axis=0), rows.max(axis=0), len(rows)), centers=centers)
+
+    def offsets(units: list[ClientData]) -> FloatArray:
+        answers = question.answer_all(units, [np.random.default_rng(0)] * len(units))
+        return np.stack([(one["sum"] - one["count"][:, None] * centers).ravel() for one in answers])
+
+    nothing = np.zeros(centers.size)
+    n = np.full(centers.size, np.nan if units is None else float(units))
+    return Observed(nothing, n, nothing, offsets(candidates), offsets(reference))

@@ -1,0 +1,143 @@
+"""Scores of membership, and how they are judged: ROC, rates at few false alarms, theory, and the DP curve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import norm
+
+from privfed.attacks.audits.bounds import Rate, mu_bound
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import Result, Truth
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+
+FALSE_ALARMS = (0.01, 0.001, 0.0)
+"""False-positive rates at which the true-positive rate is told."""
+_ALPHA = 0.05
+_GRID = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipScores(Result):
+    """A score of each candidate: the higher, the likelier that it took part.
+
+    Args:
+        scores: float64 of shape (n_candidates,).
+        mu: distance of the score's distribution with the candidate from the one without, in standard
+            deviations, as theory has it; (n_candidates,), NaN where it cannot be known.
+        by_sum: scores from each sum alone, (n_sums, n_candidates).
+        gdp_mu: mu of the run's differential privacy; None without.
+    """
+
+    scores: FloatArray
+    mu: FloatArray
+    by_sum: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    gdp_mu: float | None = None
+
+    def score(self, truth: Truth) -> Report:
+        """Compare members' scores with the others'.
+
+        Limits count candidates as independent draws. Candidates of one run share its totals: for limits
+        that hold, pool one candidate from each of many runs.
+
+        Raises:
+            ArgumentError: the truth has no members of these candidates, or only one kind.
+        """
+        if truth.members is None or truth.members.shape != self.scores.shape:
+            raise ArgumentError(f"scores of {len(self.scores)} candidates need Truth(members=...) for each.")
+        inside, outside = self.scores[truth.members], self.scores[~truth.members]
+        if not inside.size or not outside.size:
+            raise ArgumentError("membership is scored on candidates of both kinds, members and others.")
+        auc = area(inside, outside)
+        alarms = np.linspace(0.0, 1.0, _GRID + 1)
+        curves = {"ROC": np.column_stack([alarms, _roc(inside, outside, alarms)])}
+        details = {"auc": auc, "auc, standard error": _standard_error(auc, len(inside), len(outside))}
+        details |= self._rates(inside, outside)
+        bound = math.nan
+        if np.isfinite(self.mu).all():
+            details["auc, theory"] = float(norm.cdf(self.mu / math.sqrt(2.0)).mean())
+            curves["theory"] = np.column_stack([alarms, theory_curve(self.mu, alarms)])
+        if self.gdp_mu is not None:
+            details["auc, most that privacy allows"] = bound = float(norm.cdf(self.gdp_mu / math.sqrt(2.0)))
+            details["mu, at least"] = largest_mu(inside, outside)
+            details["mu of the claim"] = self.gdp_mu
+            curves["privacy allows"] = np.column_stack(
+                [alarms, theory_curve(np.array([self.gdp_mu]), alarms)]
+            )
+        if len(self.by_sum):
+            each = [area(one[truth.members], one[~truth.members]) for one in self.by_sum]
+            details["auc, best single sum"] = max(each)
+        return Report(
+            attack=self.attack,
+            goal="area under the ROC curve",
+            recovered=auc,
+            claims=len(self.scores),
+            linked=True,
+            baseline=0.5,
+            bound=bound,
+            queries=self.queries,
+            seconds=self.seconds,
+            details=details,
+            scenes=curves,
+        )
+
+    def _rates(self, inside: FloatArray, outside: FloatArray) -> dict[str, float]:
+        """Return true-positive rates at few false alarms, with limits, and what theory says."""
+        found: dict[str, float] = {}
+        for alarm in FALSE_ALARMS:
+            at = np.quantile(outside, 1.0 - alarm, method="higher")
+            rate, name = Rate(int((inside > at).sum()), len(inside)), f"tpr at fpr {alarm:g}"
+            found[name] = rate.hits / rate.trials
+            found[f"{name}, low"], found[f"{name}, high"] = rate.low(_ALPHA / 2), rate.high(_ALPHA / 2)
+            if alarm and np.isfinite(self.mu).all():
+                found[f"{name}, theory"] = float(theory_curve(self.mu, np.array([alarm]))[0])
+        return found
+
+
+def area(inside: FloatArray, outside: FloatArray) -> float:
+    """Return the area under the ROC curve: the chance that a member scores above another, ties half."""
+    ordered = np.sort(outside)
+    below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
+    return float(below.mean() / (2 * len(outside)))
+
+
+def theory_curve(mu: FloatArray, alarms: FloatArray) -> FloatArray:
+    """Return true-positive rates Phi(Phi^-1(alarm) + mu), averaged over the candidates' mu.
+
+    Args:
+        mu: float64 of shape (n_candidates,).
+        alarms: false-positive rates, float64 of shape (n,).
+    """
+    rates: FloatArray = norm.cdf(norm.ppf(alarms)[:, None] + mu).mean(axis=1)
+    return rates
+
+
+def largest_mu(inside: FloatArray, outside: FloatArray, alpha: float = _ALPHA) -> float:
+    """Return a lower bound on mu that holds for the whole curve: the best of thresholds, by Bonferroni."""
+    thresholds = np.quantile(outside, [0.5, 0.75, 0.9, 0.99, 0.999], method="higher")
+    return max(
+        mu_bound(
+            Rate(int((inside > at).sum()), len(inside)),
+            Rate(int((outside > at).sum()), len(outside)),
+            alpha / len(thresholds),
+        )
+        for at in thresholds
+    )
+
+
+def _roc(inside: FloatArray, outside: FloatArray, alarms: FloatArray) -> FloatArray:
+    thresholds = np.quantile(outside, 1.0 - alarms, method="higher")
+    ordered = np.sort(inside)
+    rates: FloatArray = 1.0 - np.searchsorted(ordered, thresholds, "right") / len(inside)
+    rates[-1] = 1.0
+    return rates
+
+
+def _standard_error(auc: float, n_inside: int, n_outside: int) -> float:
+    """Return the standard error of an area (Hanley and McNeil 1982, equation 1)."""
+    both_in, both_out = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)
+    spread = auc * (1.0 - auc) + (n_inside - 1) * (both_in - auc**2) + (n_outside - 1) * (both_out - auc**2)
+    return math.sqrt(max(0.0, spread) / (n_inside * n_outside))

@@ -1,0 +1,1 @@
+"""Rows from noised sums: sets of rows drawn from their posterior."""

@@ -1,0 +1,221 @@
+"""What a view says about the target's rows where sums carry Gaussian noise of known size.
+
+Each entry of a noised sum is a sum over rows, plus noise whose standard deviation is public. Divided by it,
+what was seen is y = sum of f(x) over the rows x + N(0, 1). In a question about cells f(x) is zero but in the
+cell of x: there it is 1 / s_count, and the offset of x, clipped as the question says, over s_sum; and beside
+the cells |offset| / s_distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.attacks.base.evidence import answers_of
+from privfed.attacks.base.measures import IntArray
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.errors import ArgumentError
+from privfed.privacy.noised import Noised
+from privfed.questions.bounded_sums import OffsetSums
+
+BoolArray = npt.NDArray[np.bool_]
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Traces(NamedTuple):
+    """What rows leave in all releases, in units of the noise; leading axes are those of the rows.
+
+    Attributes:
+        cells: row of the table of all cells, (..., n_releases).
+        blocks: what is added there, count first, (..., n_releases, 1 + n_features).
+        lengths: what is added to each release's sum of distances, (..., n_releases).
+        origins: what offsets were taken from, (..., n_releases, n_features).
+        shrink: what the offset was multiplied by to clip it, (..., n_releases).
+    """
+
+    cells: IntArray
+    blocks: FloatArray
+    lengths: FloatArray
+    origins: FloatArray
+    shrink: FloatArray
+
+    def at(self, index: Any) -> Traces:
+        """Return the traces of some rows; the index goes into the leading axes."""
+        return Traces(
+            self.cells[index],
+            self.blocks[index],
+            self.lengths[index],
+            self.origins[index],
+            self.shrink[index],
+        )
+
+
+class Release(NamedTuple):
+    """One noised sum in cells.
+
+    Attributes:
+        question: what was asked.
+        statistics: what was seen.
+        noise: standard deviation of each entry's noise.
+    """
+
+    question: OffsetSums
+    statistics: Statistics
+    noise: dict[str, float]
+
+    def weight(self, name: str) -> float:
+        """Return one over the standard deviation of an entry's noise, 0 where it was not asked for."""
+        return 1.0 / self.noise[name] if name in self.noise else 0.0
+
+    def block(self) -> FloatArray:
+        """Return counts and sums in units of their noise, (n_cells, 1 + n_features), 0 where not asked."""
+        found = np.zeros((self.question.n_cells, 1 + self.question.ranges.n_features))
+        if "count" in self.noise:
+            found[:, 0] = self.statistics["count"] * self.weight("count")
+        if "sum" in self.noise:
+            found[:, 1:] = self.statistics["sum"] * self.weight("sum")
+        return found
+
+    def length(self) -> float:
+        """Return the sum of distances in units of its noise, 0 where it was not asked for."""
+        return (
+            float(self.statistics["distance"][0]) * self.weight("distance")
+            if "distance" in self.noise
+            else 0.0
+        )
+
+    def costs(self) -> tuple[float, float, float]:
+        """Return the squared shift, in units of the noise, of a row added, turned in its cell, or moved."""
+        bounds = self.question.bounds
+        each = [(bounds[name], (bounds[name].l2 / std) ** 2) for name, std in self.noise.items()]
+        return (
+            sum(cost for _, cost in each),
+            sum(cost * bound.stay for bound, cost in each),
+            sum(cost * bound.move for bound, cost in each),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyEvidence:
+    """All noised sums of the target, in units of their noise.
+
+    Args:
+        releases: what was asked and seen, at least one.
+        ranges: narrowest ranges that the questions name.
+        weights: one over the standard deviations of counts, sums and distances, (n_releases, 3).
+        blocks: counts and sums of all cells of all releases, float64 of shape (n_cells, 1 + n_features).
+        lengths: the sums of distances, (n_releases,).
+    """
+
+    releases: tuple[Release, ...]
+    ranges: Ranges
+    weights: FloatArray
+    blocks: FloatArray
+    lengths: FloatArray
+
+    @classmethod
+    def of(cls, releases: Sequence[Release]) -> NoisyEvidence:
+        """Put releases into units of their noise."""
+        ranges = [one.question.ranges for one in releases]
+        return cls(
+            tuple(releases),
+            min(ranges, key=lambda one: float(one.width.sum())),
+            np.array([[one.weight(name) for name in ("count", "sum", "distance")] for one in releases]),
+            np.concatenate([one.block() for one in releases]),
+            np.array([one.length() for one in releases]),
+        )
+
+    @property
+    def n_values(self) -> int:
+        """How many numbers were seen."""
+        return sum(one.statistics[name].size for one in self.releases for name in one.noise)
+
+    @property
+    def mu(self) -> float:
+        """Most that a row moves what was seen, in units of the noise: mu of Gaussian differential privacy.
+
+        Of a row that is added or of one that is replaced, whichever moves less.
+        """
+        added, turned, moved = np.array([one.costs() for one in self.releases]).T
+        return float(np.sqrt(min(added.sum(), np.maximum(turned, moved).sum())))
+
+    def count(self) -> tuple[float, float]:
+        """Return the estimated number of rows, and its standard error; infinite where no count was seen."""
+        told = [
+            (float(one.statistics["count"].sum()), one.noise["count"] ** 2 * one.question.n_cells)
+            for one in self.releases
+            if "count" in one.noise
+        ]
+        if not told:
+            return 0.0, float("inf")
+        totals, variances = np.array(told).T
+        precision = (1.0 / variances).sum()
+        return float((totals / variances).sum() / precision), float(precision**-0.5)
+
+    def traces(self, points: FloatArray) -> Traces:
+        """Return what rows at these points would leave.
+
+        Args:
+            points: float64 of shape (..., n_features), within the ranges.
+        """
+        shape, d = points.shape[:-1], points.shape[-1]
+        flat, n_releases = points.reshape(-1, d), len(self.releases)
+        cells = np.empty((len(flat), n_releases), dtype=np.intp)
+        blocks, origins = np.empty((len(flat), n_releases, 1 + d)), np.empty((len(flat), n_releases, d))
+        first, radius = 0, np.array([one.question.radius for one in self.releases])
+        for t, one in enumerate(self.releases):
+            place, offsets = one.question.place(flat)
+            cells[:, t], blocks[:, t, 1:], origins[:, t] = first + place, offsets, flat - offsets
+            first += one.question.n_cells
+        lengths = np.sqrt(np.einsum("ntd,ntd->nt", blocks[..., 1:], blocks[..., 1:]))
+        short = np.minimum(lengths, radius)
+        shrink = np.where(lengths > radius, radius / np.maximum(lengths, _TINY), 1.0)
+        blocks[..., 1:] *= (self.weights[:, 1] * shrink)[..., None]
+        blocks[..., 0] = self.weights[:, 0]
+        return Traces(
+            cells.reshape(*shape, n_releases),
+            blocks.reshape(*shape, n_releases, 1 + d),
+            (short * self.weights[:, 2]).reshape(*shape, n_releases),
+            origins.reshape(*shape, n_releases, d),
+            shrink.reshape(*shape, n_releases),
+        )
+
+
+def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:
+    """Collect the noised sums in cells about one client, or about all of the cohort.
+
+    Fuzzy rounds, questions about whole clients, and indices are left out.
+
+    Args:
+        view: what the party saw, its colluders' answers taken out.
+        client: position of the target; None reads totals.
+
+    Returns:
+        The evidence; None where no noised sum in cells was seen.
+
+    Raises:
+        ArgumentError: the client is not in the view.
+    """
+    if client is not None and not 0 <= client < len(view.clients):
+        raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
+    releases = [
+        Release(one.question.inner, statistics, dict(one.question.noise_std(_shares(view, one, client))))
+        for one, statistics in answers_of(view, client)
+        if isinstance(one.question, Noised) and isinstance(one.question.inner, OffsetSums)
+    ]
+    return NoisyEvidence.of(releases) if releases else None
+
+
+def _shares(view: View, one: SumView, client: int | None) -> int:
+    """Return how many clients' shares of the noise are in an answer or a total."""
+    if client is not None:
+        return 1
+    left = len(one.contributors or one.cohort)
+    # A colluder's share stays in a total; where answers are seen it was taken out with the answer.
+    return left if one.answers else left + len(view.colluding)

@@ -1,0 +1,174 @@
+"""Rows from noised counts and sums: what is likely, given the noise that is known and a prior of rows.
+
+Under differential privacy exact differences are gone, but the noise of every total is public, and so are the
+cells. The attack draws sets of rows from their posterior (`noisy_chains`, `noisy_moves`) and claims those
+rows on which sets agree that were found independently. docs/attacks/noisy-differencing.md explains it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.measures import spread
+from privfed.attacks.base.results import NEAR
+from privfed.attacks.posterior.chains import Chains
+from privfed.attacks.posterior.claims import Claims, aligned, by_chance
+from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, noisy_evidence_of
+from privfed.attacks.posterior.moves import Moves
+from privfed.attacks.posterior.prior import RowPrior
+from privfed.attacks.posterior.results import NoisyPoints
+from privfed.core.domain import FloatArray
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+
+FAMILIES = 8
+_CHAINS = 6
+_LIFT = 10.0
+"""A claim's odds must be so many times those without access."""
+_SURE = 4.0
+"""Chains explain the sums up to so many standard deviations of what noise alone would leave."""
+_KEPT = 6
+"""Times at which the sets of all chains are kept."""
+_DRAWS = 2000
+
+
+class NoisyDifferencing(PassiveAttack[NoisyPoints]):
+    """Draws the rows behind noised sums of one client, or of all, and claims the sure ones.
+
+    Args:
+        client: position of the client whose answers are read; None reads totals: rows of any client.
+        confidence: least confidence of a claim, in [0, 1); at 0 all rows are claimed, where likeliest.
+        n_sweeps: how often each row of each chain is moved, at least 10: a third of it at full likelihood.
+        most_rows: of the target; time grows with their number (docs/attacks/noisy-differencing.md).
+    """
+
+    paper: ClassVar[str] = "own; posterior of the rows by annealed sampling; the bound after arXiv:2201.04845"
+    adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
+    view: ClassVar[str] = "noised counts and sums in cells: a client's own, or totals; the noise's size"
+    prior: ClassVar[str] = "a public sample of the kind of data; without it the declared domain"
+    defence: ClassVar[str] = "differential privacy with a small epsilon, that of one record"
+
+    def __init__(
+        self,
+        client: int | None = None,
+        *,
+        confidence: float = 0.75,
+        n_sweeps: int = 80,
+        most_rows: int = 200,
+    ) -> None:
+        if not 0.0 <= confidence < 1.0 or n_sweeps < 10 or most_rows < 1:
+            raise ArgumentError(
+                "confidence must lie in [0, 1), n_sweeps be at least 10 and most_rows at least 1, "
+                f"got {confidence=}, {n_sweeps=}, {most_rows=}."
+            )
+        self.client, self.confidence = client, confidence
+        self.n_sweeps, self.most_rows = n_sweeps, most_rows
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> NoisyPoints:
+        evidence = noisy_evidence_of(view, self.client)
+        if evidence is None:
+            return self._nothing(prior)
+        ranges = evidence.ranges
+        belief = RowPrior.of(prior.sample, ranges, rng)
+        draws = belief.draw(_DRAWS, ranges, rng)
+        tolerance = NEAR * spread(draws)
+        n_rows, n_slots = slots_for(evidence, len(view.clients) if self.client is None else 1)
+        if n_rows > self.most_rows:
+            raise ArgumentError(
+                f"the target has about {n_rows:.0f} rows, more than most_rows={self.most_rows}: attack one "
+                "client's answers (client=), or pass a larger most_rows and wait in proportion."
+            )
+        chains = Chains(evidence, belief, n_slots, min(1.0, n_rows / n_slots), (FAMILIES, _CHAINS), rng)
+        sets = sampled(chains, self.n_sweeps)
+        fits = explains(chains)
+        claims = claimed(chains, sets, fits, tolerance)
+        sure = self._sure(claims, by_chance(claims.points, draws, n_rows, tolerance))
+        guesses = [belief.draw(max(1, round(n_rows)), ranges, rng) for _ in sets]
+        return NoisyPoints(
+            attack=type(self).__name__,
+            queries=len(evidence.releases),
+            points=claims.points[sure],
+            confidence=claims.confidence[sure],
+            client=self.client,
+            without_access=aligned(guesses[0], guesses, np.ones(len(guesses)), tolerance).points,
+            likeliest=claims.points,
+            prior_rows=draws,
+            mu=evidence.mu,
+            explained=float(fits.reshape(FAMILIES, -1).any(axis=1).mean()),
+        )
+
+    def _sure(self, claims: Claims, chance: FloatArray) -> BoolArray:
+        """Say which claims are sure, and would not be so without access."""
+        sure = claims.confidence >= self.confidence
+        if self.confidence > 0.0:
+            odds = claims.confidence / np.maximum(1.0 - claims.confidence, 1e-9)
+            sure &= odds >= _LIFT * chance / np.maximum(1.0 - chance, 1e-9)
+        return np.asarray(sure)
+
+    def _nothing(self, prior: Prior) -> NoisyPoints:
+        """Return no claims: there was no noised sum in cells."""
+        known = np.zeros((1, 1)) if prior.sample is None else prior.sample
+        return NoisyPoints(
+            attack=type(self).__name__,
+            points=known[:0],
+            confidence=np.zeros(0),
+            client=self.client,
+            likeliest=known[:0],
+            prior_rows=known,
+            mu=float("nan"),
+            explained=0.0,
+        )
+
+
+def slots_for(evidence: NoisyEvidence, n_clients: int) -> tuple[float, int]:
+    """Return the likely number of rows, at least 1, and how many slots leave room for what it may be."""
+    seen, error = evidence.count()
+    most = evidence.ranges.rows * n_clients
+    likely = float(np.clip(max(seen, min(error, most)), 1.0, most))
+    # A third of the number is room enough where the number is hardly known: nothing else is known then.
+    room = 3.0 * min(error, likely / 3.0)
+    return likely, int(np.clip(np.ceil(likely + room), 1, most))
+
+
+def sampled(chains: Chains, n_sweeps: int) -> list[FloatArray]:
+    """Move chains up to the full likelihood and on; return their sets of rows at some later times.
+
+    Returns:
+        Tables (n_rows, n_features): those of all chains at one time, then those at the next.
+    """
+    moves, raised = Moves(chains), n_sweeps - n_sweeps // 3
+    # At the first power no row moves the sums by more than their noise.
+    first = min(0.5, 1.0 / float(np.square(chains.of.blocks).sum(axis=(2, 3)).max()))
+    sets: list[FloatArray] = []
+    for number in range(n_sweeps):
+        if number < raised:
+            chains.raise_to(first ** (1.0 - number / (raised - 1)))
+        moves.sweep()
+        if number >= raised and (n_sweeps - 1 - number) % max(1, (n_sweeps - raised) // _KEPT) == 0:
+            sets += [rows[held] for rows, held in zip(chains.rows, chains.held, strict=True)]
+    return sets
+
+
+def explains(chains: Chains) -> BoolArray:
+    """Say which chains explain the sums: what they leave is no larger than noise, (n_chains,)."""
+    return np.asarray(chains.misfit() <= 1.0 + _SURE * np.sqrt(2.0 / chains.evidence.n_values))
+
+
+def claimed(chains: Chains, sets: list[FloatArray], fits: BoolArray, tolerance: float) -> Claims:
+    """Claim the rows of the chain that explains the sums best, as far as other families have them too.
+
+    Families that explain the sums count alike, and one more counts against each claim: a row that only one
+    family has is never likelier than not. Where none explains them, nothing is sure.
+    """
+    each = fits.reshape(FAMILIES, -1)
+    votes = each / np.maximum(each.sum(axis=1, keepdims=True), 1)
+    times = len(sets) // len(fits)
+    weights = np.tile(votes.ravel() / (each.any(axis=1).sum() + 1) / times, times)
+    best = len(sets) - len(fits) + int(np.argmin(chains.misfit()))
+    if not fits.any():
+        points, _ = aligned(sets[best], sets, np.ones(len(sets)), tolerance)
+        return Claims(points, np.zeros(len(points)))
+    return aligned(sets[best], sets, weights, tolerance)

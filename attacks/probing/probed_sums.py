@@ -1,0 +1,159 @@
+"""Counts and sums of a target's rows in cells of the attacker's choice: exact, or noised if clients insist.
+
+Under differential privacy clients answer only what has a proven bound for one record, so that a Lloyd step of
+clipped offsets takes the place of one of whole rows; at unit "client" each entry is clipped to what a client
+of typical size may have. The ranges are the declared domain then, and cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from privfed.algorithms.private.coreset import count_share
+from privfed.algorithms.private.scale import Frame, frame_of
+from privfed.attacks.base.interface import Asking, Prior
+from privfed.core.conversation import Conversation, Setting, Total
+from privfed.core.domain import Box, FloatArray, Ranges
+from privfed.core.question import Question
+from privfed.errors import PolicyError
+from privfed.privacy.noised import Noised
+from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.client_sizes import typical_size
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.ranges import locate
+
+DISTANCE_PART = 1e-3
+"""Part of a question's cost for the sum of distances, which comes with a Lloyd step and is not needed."""
+
+Learned = TypeVar("Learned")
+
+
+class ProbedSums:
+    """Asks one client, or all behind a secure sum, for counts and sums around chosen centroids.
+
+    Finds the ranges, and of the target the number of its rows and their sum, when it is made.
+
+    Args:
+        oracle: the clients.
+        prior: ranges, where clients insist on declared ones.
+        n_clusters: centroids of a question.
+        client: position of the target; None for all together.
+        inconsistent: tell the target the question and all others a decoy that parks their rows.
+        least: fewest rows of a group that clients show.
+
+    Attributes:
+        ranges: of the features.
+        center: their middle, float64 of shape (n_features,).
+        n_rows: rows of the target, under noise about.
+        sum: of its rows, (n_features,).
+        noised: whether clients answer with noise only.
+
+    Raises:
+        PolicyError: the server does not read what it attacks.
+        PrivacyError: clients would refuse the questions.
+        ProtocolError: clients refused.
+    """
+
+    def __init__(
+        self,
+        oracle: Asking,
+        prior: Prior,
+        n_clusters: int,
+        client: int | None,
+        inconsistent: bool,
+        least: int = 1,
+    ) -> None:
+        self._oracle, self._client, self._inconsistent, self._least = oracle, client, inconsistent, least
+        setting = oracle.setting
+        self._frame: Frame | None = None if setting.privacy is None else frame_of(setting)
+        self.noised = self._frame is not None
+        self.ranges = self._located(prior) if self._frame is None else self._frame.ranges
+        self.center = (self.ranges.low + self.ranges.high) / 2
+        self._limits: dict[str, float] | None = None
+        if self._frame is not None and setting.privacy is not None and setting.privacy.unit == "client":
+            rows = self._driven(typical_size(self.ranges))
+            self._limits = {"count": rows, **dict.fromkeys(("sum", "distance"), rows * self._frame.radius)}
+        # All centroids but the first out of reach, or all but the second: who is told which, is parked there.
+        far = np.tile(2 * self.ranges.low - self.ranges.high - 1.0, (n_clusters, 1))
+        self._parked, second = far.copy(), far
+        self._parked[0], second[1] = self.center, self.center
+        self._others = np.zeros(1 + oracle.n_features)
+        counts, sums = self._told(second)
+        if inconsistent:
+            self._others = np.concatenate([counts[:1], sums[0]])
+        counts, sums = self._whole(counts, sums, second)
+        self.n_rows, self.sum = float(counts[1]), sums[1]
+
+    def __call__(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the target's counts and sums in the cells of centroids.
+
+        Args:
+            centers: float64 of shape (n_clusters, n_features).
+
+        Returns:
+            (n_clusters,), under noise rounded to whole rows; and (n_clusters, n_features).
+        """
+        return self._whole(*self._told(centers), centers)
+
+    def _whole(
+        self, counts: FloatArray, sums: FloatArray, centers: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Take out what the others' parked rows add, and turn offsets into rows."""
+        counts[0] -= self._others[0]
+        sums[0] -= self._others[1:]
+        if self.noised:
+            counts = np.maximum(np.rint(counts), 0.0)
+            sums = sums + counts[:, None] * centers
+        return counts, sums
+
+    def _told(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        question, parked = self._question(centers), self._question(self._parked)
+        weights = None
+        if self.noised:
+            part = count_share(self._oracle.n_features)
+            weights = {"count": part, "sum": 1.0 - part - DISTANCE_PART, "distance": DISTANCE_PART}
+        seen = self._oracle.ask(
+            question,
+            parked if self._inconsistent else None,
+            self._client or 0,
+            weights=weights,
+            limits=self._limits,
+        )
+        own = self._client is not None and not self._inconsistent
+        told = seen.answers.get(self._client or 0) if own else seen.total
+        if told is None:
+            raise PolicyError("the server does not read what it attacks.")
+        return told["count"].copy(), told["sum"].copy()
+
+    def _question(self, centers: FloatArray) -> Question:
+        if self._frame is None:
+            return LloydSums(ranges=self.ranges, centers=centers)
+        return RelativeSums(ranges=self.ranges, centers=centers, radius=self._frame.radius)
+
+    def _located(self, prior: Prior) -> Ranges:
+        """Ask for the ranges as an honest run begins."""
+        domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
+        setting = Setting(self._oracle.clients, self._oracle.n_features, domain)
+        ranges = self._driven(locate(setting, ())).ranges
+        if domain is not None or self._least == 1:
+            return ranges
+        # A client that shows no few rows names ends that a few lie beyond: the server takes wider ones.
+        return Ranges(ranges.low - ranges.width / 2, ranges.high + ranges.width / 2, ranges.rows)
+
+    def _driven(self, conversation: Conversation[Learned]) -> Learned:
+        """Ask what an honest algorithm would, and return what it learns."""
+        try:
+            ask = next(conversation)
+            while True:
+                seen = self._oracle.ask(ask.question, limits=ask.limits)
+                if seen.total is None:
+                    raise PolicyError("the server reads no totals.")
+                noise = None
+                if isinstance(seen.question, Noised):
+                    noise = seen.question.noise_std(len(seen.contributors))
+                ask = conversation.send(Total(seen.total, seen.contributors, noise_std=noise))
+        except StopIteration as finished:
+            learned: Learned = finished.value
+            return learned

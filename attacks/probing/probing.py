@@ -1,0 +1,237 @@
+"""A server that chooses its centroids, and takes clients apart row by row.
+
+With counts and sums, each slab of several rows is cut at its own mean, which always separates them; with k
+centroids k/2 slabs are cut a question, until each row stands alone. With counts alone, borders close in on
+each row by bisection, along every axis and along directions that tell which coordinates belong together.
+Under differential privacy the same cuts are made on noised answers, for as long as the clients' budgets last.
+docs/attacks/probing.md has equations and figures.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.attacks.base.interface import ActiveAttack, Asking, Prior
+from privfed.attacks.base.results import Points
+from privfed.attacks.probing.cumulative_profile import CLOSEST, Slabs, Staircase, pairs
+from privfed.attacks.probing.matching import joined
+from privfed.attacks.probing.probed_sums import ProbedSums
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
+
+PATIENCE = 8
+"""Questions in a row that may separate no rows before the attack gives up."""
+
+MIX = 0.6180339887498949
+"""Share of another axis in the directions that tell which coordinates belong together."""
+
+APART = 1e-3
+"""Smallest distance of borders in one bisecting question, relative to the width, for float64's sake."""
+
+REFUSED = (PolicyError, PrivacyError, ProtocolError)
+"""What ends an attack: it goes on with what it has."""
+
+
+class Probing(ActiveAttack[Points]):
+    """Takes one client, or all behind a secure sum, apart with chosen centroids.
+
+    Args:
+        n_clusters: centroids of a question.
+        client: position of the client that is attacked; None attacks all together.
+        inconsistent: tell the target the question and all others a decoy that parks their rows in one
+            cluster: against a secure sum, whose total is then the target's.
+        counts_only: read counts only, as where sums or centroids are hidden.
+        least: fewest rows of a cluster that clients answer (their minimum count).
+        precision: of `counts_only`: width of the last slabs, relative to the ranges.
+    """
+
+    paper: ClassVar[str] = "own; inconsistent questions after Pasquini et al., arXiv:2111.07380"
+    adversary: ClassVar[str] = "active server, with one broadcast or with inconsistent broadcasts"
+    view: ClassVar[str] = "answers to its own questions: a client's, or totals"
+    prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
+    defence: ClassVar[str] = (
+        "differential privacy; a cap on answers below 2n/k; refusing centroids on a line; masks bound to "
+        "the question stop inconsistent broadcasts only"
+    )
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        client: int | None = None,
+        *,
+        inconsistent: bool = False,
+        counts_only: bool = False,
+        least: int = 1,
+        precision: float = 1e-6,
+    ) -> None:
+        if n_clusters < 2 or least < 1:
+            raise ArgumentError(
+                f"probing needs n_clusters >= 2 and least >= 1, got {n_clusters} and {least}."
+            )
+        if inconsistent and client is None:
+            raise ArgumentError("inconsistent questions need a target: pass client=, its position.")
+        self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent
+        self.counts_only, self.least, self.precision = counts_only, least, precision
+
+    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points:
+        points = np.empty((0, oracle.n_features))
+        try:
+            asks = (self.n_clusters, self.client, self.inconsistent, self.least)
+            probe = _Probe(self, ProbedSums(oracle, prior, *asks))
+            points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
+        except REFUSED:
+            # Refused before anything was learned.
+            pass
+        return Points(
+            attack=type(self).__name__,
+            queries=oracle.asked,
+            points=points,
+            client=self.client,
+            without_access=prior.guesses(max(len(points), 1), rng),
+        )
+
+
+class _Probe:
+    """One run of the attack: what is known of the target as a whole, and how its rows are spread."""
+
+    def __init__(self, attack: Probing, answer: ProbedSums) -> None:
+        self._attack, self._answer = attack, answer
+        self._most = (attack.n_clusters + 1) // 2
+        self._center = answer.center
+
+    def _staircase(self, direction: FloatArray, n_columns: int) -> Staircase:
+        reach = float(np.abs(direction) @ self._answer.ranges.width) / 2
+        n_rows, total = self._answer.n_rows, self._answer.sum
+        return Staircase(-reach, reach, n_rows, (total - n_rows * self._center)[:n_columns])
+
+    def _learn(self, stairs: Staircase, direction: FloatArray, targets: FloatArray, n_columns: int) -> None:
+        places = pairs(targets, stairs.width, self._attack.n_clusters)
+        n_places = len(places)
+        # Centroids left over are parked so far off that they own nothing. (Of equal ones any might.)
+        spare = np.full(self._attack.n_clusters - n_places, places[-1] + 4 * stairs.width)
+        along = np.concatenate([places, spare])
+        counts, sums = self._answer(self._center + along[:, None] * direction)
+        counts, sums = counts[:n_places], sums[:n_places]
+        moved = (sums - counts[:, None] * self._center)[:, :n_columns]
+        stairs.learn(places, counts, moved, self._attack.least)
+
+    def by_sums(self, rng: np.random.Generator) -> FloatArray:
+        """Cut slabs of several rows at their means until each row stands alone."""
+        direction = rng.standard_normal(len(self._center))
+        direction /= np.linalg.norm(direction)
+        stairs = self._staircase(direction, len(direction))
+        n_held = idle = 0
+        while idle < PATIENCE:
+            targets = chosen_means(stairs, direction, self._most, self._attack.least, rng)
+            if not targets.size:
+                break
+            try:
+                self._learn(stairs, direction, targets, len(direction))
+            except REFUSED:
+                break
+            held = int((stairs.slabs().counts > 0).sum())
+            idle = 0 if held > n_held else idle + 1
+            n_held = held
+        slabs = stairs.slabs()
+        single = (slabs.counts == 1) | _together(slabs, direction, stairs.width)
+        repeats = slabs.counts[single].astype(np.intp)
+        points: FloatArray = np.repeat(
+            self._center + slabs.sums[single] / np.maximum(repeats, 1)[:, None], repeats, axis=0
+        )
+        return self._answer.ranges.clip(points) if self._answer.noised else points
+
+    def by_counts(self) -> FloatArray:
+        """Close in on each row along every axis, and along axis 0 plus a bit of each other one."""
+        d = len(self._center)
+        axes = [self._bisected(np.eye(d)[j]) for j in range(d)]
+        mixed = [self._bisected(np.eye(d)[0] + MIX * np.eye(d)[j]) for j in range(1, d)]
+        if any(values is None for values in (*axes, *mixed)):
+            return np.empty((0, d))
+        found = [values for values in axes if values is not None]
+        mixtures = [values for values in mixed if values is not None]
+        if len({len(values) for values in (*found, *mixtures)}) > 1:
+            # Noise makes another number of rows along each direction: they cannot be joined.
+            return np.empty((0, d))
+        widths = self._attack.precision * float(self._answer.ranges.width.max()) * (1 + MIX) * 2
+        return self._center + joined(found, mixtures, MIX, widths)
+
+    def _bisected(self, direction: FloatArray) -> FloatArray | None:
+        """Return each row's product with a direction, (n_rows,), ascending; None where the budget ended."""
+        length = float(np.linalg.norm(direction))
+        direction = direction / length
+        stairs = self._staircase(direction, 0)
+        width = self._attack.precision * stairs.width
+        while (targets := wide_middles(stairs, self._most, width)).size:
+            try:
+                self._learn(stairs, direction, targets, 0)
+            except REFUSED:
+                return None
+        slabs = stairs.slabs()
+        held = slabs.counts > 0
+        middles = length * (slabs.borders[:-1] + slabs.borders[1:]) / 2
+        return np.repeat(middles[held], slabs.counts[held].astype(np.intp))
+
+
+def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[np.bool_]:
+    """Say which slabs hold rows that no border can tell apart: their mean lies on one of their borders."""
+    means = slabs.sums @ direction / np.maximum(slabs.counts, 1)
+    near = np.minimum(np.abs(means - slabs.borders[:-1]), np.abs(means - slabs.borders[1:]))
+    return np.asarray((slabs.counts >= 2) & (near < CLOSEST * width))
+
+
+def chosen_means(
+    stairs: Staircase, direction: FloatArray, most: int, least: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return the places at which slabs are cut next, ascending: means, and while there are few, more.
+
+    Args:
+        stairs: what is known; its sums have all features.
+        direction: of the staircase, (n_features,).
+        most: how many places.
+        least: fewest rows of a cluster that are answered; see `_seen_cuts`.
+        rng: draws which slabs come first.
+    """
+    slabs = stairs.slabs()
+    full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, stairs.width))
+    means = slabs.sums[full] @ direction / slabs.counts[full]
+    below, above = slabs.borders[full], slabs.borders[full + 1]
+    # Only noise puts a mean outside its slab.
+    means = np.where((means > below) & (means < above), means, (below + above) / 2)
+    if least > 1:
+        fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
+        return _seen_cuts(stairs, np.concatenate([rng.permutation(means), fill]), most, least)
+    # The fullest first, and while there are few, the middles of their halves too.
+    order = np.argsort(-slabs.counts[full], kind="stable")
+    halves = np.column_stack([means + below, means + above])[order] / 2
+    return np.unique(np.concatenate([means[order], halves.ravel()])[:most])
+
+
+def _seen_cuts(stairs: Staircase, places: FloatArray, most: int, least: int) -> FloatArray:
+    """Choose cuts such that few slabs of the question are likely to hold so few rows that they are hidden.
+
+    One hidden slab does no harm: it follows from the rest.
+    """
+    kept = places[:1]
+    for place in places[1:]:
+        tried = np.sort(np.append(kept, place))
+        borders = np.sort(np.concatenate([tried, (tried[:-1] + tried[1:]) / 2]))
+        below = np.concatenate([[0.0], stairs.expected_below(borders), [stairs.n_rows]])
+        if (np.diff(below) < least).sum() <= 1 and len(tried) <= most:
+            kept = tried
+    return kept
+
+
+def wide_middles(stairs: Staircase, most: int, width: float) -> FloatArray:
+    """Return the middles of the widest slabs that hold rows, ascending, far enough apart to be resolved."""
+    slabs = stairs.slabs()
+    widths = np.diff(slabs.borders)
+    wide = np.flatnonzero((slabs.counts > 0) & (widths > width))
+    kept: list[float] = []
+    for slab in wide[np.argsort(-widths[wide], kind="stable")]:
+        middle = float(slabs.borders[slab] + slabs.borders[slab + 1]) / 2
+        if len(kept) < most and all(abs(middle - one) > APART * stairs.width for one in kept):
+            kept.append(middle)
+    return np.sort(kept)

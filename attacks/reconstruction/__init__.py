@@ -1,0 +1,1 @@
+"""Exact rows and counts from sums: differencing, hidden counts, tomography."""

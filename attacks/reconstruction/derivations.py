@@ -1,0 +1,264 @@
+"""Differences of sums that could be one row: cells whose counts differ by one.
+
+For two cells with counts c and c + 1 the difference of the sums is one row x if the first holds the
+others of the second; else it is a combination such as x + y - z. So each difference is a derivation of
+a row, to be weighed: a row must lie in the cell with more rows and outside the one with fewer, and
+independent derivations of one and the same vector make a coincidence unlikely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.attacks.base.measures import IntArray
+from privfed.attacks.reconstruction.residual import BoolArray, Residual
+from privfed.core.domain import FloatArray
+
+_CHUNK = 200_000
+
+_FILTERING = 4
+"""A few features rule out nearly all pairs."""
+
+_MOST_UNITED = 32
+"""Cells of an observation, any two of which are compared with single cells of others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Derivations:
+    """Differences that could be rows, one a table row.
+
+    Args:
+        points: the differences, float64 of shape (n, n_features).
+        more: observation of the larger side, shape (n,); less: of the smaller, -1 where it is nothing.
+        more_cells: one or two cells of the larger side, (n, 2) (twice the same for one).
+        less_cells: likewise of the smaller side.
+    """
+
+    points: FloatArray
+    more: IntArray
+    less: IntArray
+    more_cells: IntArray
+    less_cells: IntArray
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def kept(self, which: BoolArray | IntArray) -> Derivations:
+        """Return some of them."""
+        return Derivations(
+            self.points[which],
+            self.more[which],
+            self.less[which],
+            self.more_cells[which],
+            self.less_cells[which],
+        )
+
+
+def derive(residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator) -> Derivations:
+    """Return all differences that could be a row in the box [low, high].
+
+    Single cells are compared across all observations; pairs of cells, whose exchange of rows cancels,
+    with the same pair in other observations of their sequence.
+
+    Args:
+        residual: what is left.
+        low: smallest value of each feature, (n_features,).
+        high: largest value of each feature.
+        rng: draws a projection by which equal vectors are found.
+    """
+    singles = _of_single_cells(residual, low, high, rng)
+    pairs = [_of_pairs(residual, sequence, low, high) for sequence in np.unique(residual.sequence)]
+    return _joined(residual, [*singles, *pairs])
+
+
+def derive_unions(
+    residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator
+) -> Derivations:
+    """Return differences between a cell and two cells of another observation that could be a row in the box.
+
+    There are many, and few are rows: for when single cells give no more.
+
+    Args:
+        residual: what is left.
+        low: smallest value of each feature, (n_features,).
+        high: largest value of each feature.
+        rng: draws a projection by which equal vectors are found.
+    """
+    held, contents = _held(residual, rng)
+    first = np.unique(contents, return_index=True)[1]
+    found, seen = [_single(residual, residual.sums[:0], held[:0], held[:0])], set()
+    for number in range(len(residual)):
+        of_this = residual.of[held] == number
+        content = tuple(np.unique(contents[of_this]))
+        if content in seen or len(content) > _MOST_UNITED:
+            continue
+        seen.add(content)
+        other = held[first[~np.isin(contents[first], content)]]
+        found.append(_against_unions(residual, held[of_this], other, low, high))
+    return _joined(residual, found)
+
+
+def _held(residual: Residual, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Return the cells that hold rows, and numbers of their contents: the same content is one fact."""
+    held = np.flatnonzero((residual.counts > 0) & residual.shown)
+    table = np.column_stack([residual.counts[held], residual.sums[held]])
+    return held, groups(table, residual.tolerance, rng)
+
+
+def _against_unions(
+    residual: Residual, own: IntArray, other: IntArray, low: FloatArray, high: FloatArray
+) -> Derivations:
+    pairs = own[np.array(np.triu_indices(len(own), 1)).T]
+    sums = residual.sums[pairs].sum(axis=1)
+    gained = residual.counts[pairs].sum(axis=1)[:, None] - residual.counts[other]
+    pair, single = np.nonzero(np.abs(gained) == 1)
+    for feature in range(min(len(low), _FILTERING)):
+        value = (sums[pair, feature] - residual.sums[other[single], feature]) * gained[pair, single]
+        inside = (value >= low[feature]) & (value <= high[feature])
+        pair, single = pair[inside], single[inside]
+    sign = gained[pair, single]
+    points = (sums[pair] - residual.sums[other[single]]) * sign[:, None]
+    inside = _inside(points, low, high)
+    union, alone, larger = pairs[pair[inside]], other[single[inside]], (sign[inside] > 0)[:, None]
+    cells = residual.cell[union], np.repeat(residual.cell[alone][:, None], 2, axis=1)
+    of = residual.of[union[:, 0]], residual.of[alone]
+    return Derivations(
+        points[inside],
+        np.where(larger[:, 0], *of),
+        np.where(larger[:, 0], *of[::-1]),
+        np.where(larger, *cells),
+        np.where(larger, *cells[::-1]),
+    )
+
+
+def _joined(residual: Residual, parts: list[Derivations]) -> Derivations:
+    """Put derivations together, of points that lie in the larger side and not in the smaller one."""
+    names = ("points", "more", "less", "more_cells", "less_cells")
+    found = Derivations(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+    return found.kept(_located(residual, found))
+
+
+def _inside(points: FloatArray, low: FloatArray, high: FloatArray) -> BoolArray:
+    return np.asarray(((points >= low) & (points <= high)).all(axis=1))
+
+
+def _of_single_cells(
+    residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator
+) -> list[Derivations]:
+    held, contents = _held(residual, rng)
+    held = held[np.unique(contents, return_index=True)[1]]
+    counts = residual.counts[held]
+    alone = held[counts == 1]
+    found = [_single(residual, residual.sums[alone], alone, np.full(len(alone), -1))]
+    for count in np.unique(counts):
+        less, more = held[counts == count], held[counts == count + 1]
+        step = max(1, _CHUNK // max(len(more), 1))
+        for start in range(0, len(less) if len(more) else 0, step):
+            found.append(_compared(residual, more, less[start : start + step], low, high))
+    return found
+
+
+def _compared(
+    residual: Residual, more: IntArray, less: IntArray, low: FloatArray, high: FloatArray
+) -> Derivations:
+    possible = np.ones((len(less), len(more)), dtype=np.bool_)
+    for feature in range(min(len(low), _FILTERING)):
+        difference = residual.sums[more, feature] - residual.sums[less, feature][:, None]
+        possible &= (difference >= low[feature]) & (difference <= high[feature])
+    a, b = np.nonzero(possible)
+    points = residual.sums[more[b]] - residual.sums[less[a]]
+    inside = _inside(points, low, high)
+    return _single(residual, points[inside], more[b[inside]], less[a[inside]])
+
+
+def _single(residual: Residual, points: FloatArray, more: IntArray, less: IntArray) -> Derivations:
+    cells = [np.repeat(residual.cell[one][:, None], 2, axis=1) for one in (more, less)]
+    return Derivations(points, residual.of[more], np.where(less < 0, -1, residual.of[less]), *cells)
+
+
+def _of_pairs(residual: Residual, sequence: int, low: FloatArray, high: FloatArray) -> Derivations:
+    members = np.flatnonzero(residual.sequence == sequence)
+    own = residual.rows_of(members)
+    pairs = np.array(np.triu_indices(own.shape[1], 1)).T
+    rows = own[:, pairs]
+    counts = np.where(residual.shown[rows].all(axis=2), residual.counts[rows].sum(axis=2), np.nan)
+    sums = residual.sums[rows].sum(axis=2)
+    parts: list[tuple[FloatArray, IntArray, IntArray, IntArray]] = []
+    for place in range(len(members) - 1):
+        gained = counts[place + 1 :] - counts[place]
+        later, pair = np.nonzero(np.abs(gained) == 1)
+        sign = gained[later, pair]
+        later += place + 1
+        points = (sums[later, pair] - sums[place, pair]) * sign[:, None]
+        inside = _inside(points, low, high)
+        later, pair, sign, points = later[inside], pair[inside], sign[inside], points[inside]
+        more = np.where(sign > 0, later, place)
+        parts.append((points, more, later + place - more, pair))
+    if not parts:
+        return _single(residual, residual.sums[:0], rows[:0, 0, 0], rows[:0, 0, 0])
+    points, more, less, pair = (np.concatenate(one) for one in zip(*parts, strict=True))
+    return Derivations(points, members[more], members[less], pairs[pair], pairs[pair])
+
+
+def _located(residual: Residual, found: Derivations) -> BoolArray:
+    """Say whether each point lies in the larger side and not in the smaller one."""
+    right = np.ones(len(found), dtype=np.bool_)
+    for sides, cells, wanted in (
+        (found.more, found.more_cells, True),
+        (found.less, found.less_cells, False),
+    ):
+        for number in np.unique(sides[sides >= 0]):
+            which = np.flatnonzero(right & (sides == number))
+            if which.size:
+                own = residual.place_in(number, found.points[which])
+                right[which] = (own[:, None] == cells[which]).any(axis=1) == wanted
+    return right
+
+
+def groups(points: FloatArray, tolerance: float, rng: np.random.Generator) -> IntArray:
+    """Number the distinct vectors: points within a tolerance of each other have the same number.
+
+    They are told apart by a random projection, in which distinct points hardly ever meet.
+
+    Args:
+        points: float64 of shape (n, n_features).
+        tolerance: largest error of a feature.
+        rng: draws the projection.
+    """
+    direction = rng.uniform(0.5, 1.5, points.shape[1]) * rng.choice([-1.0, 1.0], points.shape[1])
+    projected = points @ direction
+    order = np.argsort(projected)
+    new = np.diff(projected[order], prepend=projected[order[:1]]) > 4 * tolerance * points.shape[1] ** 0.5
+    numbers = np.empty(len(points), dtype=np.intp)
+    numbers[order] = np.cumsum(new)
+    return numbers
+
+
+def support(residual: Residual, found: Derivations, numbers: IntArray, rows: IntArray) -> IntArray:
+    """Return by how many independent derivations each distinct point was found.
+
+    Two derivations that compare the same two stays of the point (a stay: the rounds of a sequence in
+    which it does not change its cell) are one: the same other rows may have moved in both.
+
+    Args:
+        residual: what is left.
+        found: the derivations.
+        numbers: the distinct point of each, in [0, n_points).
+        rows: what `place` says of the distinct points, (n_observations, n_points).
+    """
+    stays = np.zeros(rows.shape, dtype=np.intp)
+    labels = rows - residual.first[:, None]
+    for sequence in np.unique(residual.sequence):
+        members = np.flatnonzero(residual.sequence == sequence)
+        changed = labels[members[1:]] != labels[members[:-1]]
+        stays[members[1:]] = np.cumsum(changed, axis=0)
+        stays[members] += members[0] * len(residual)
+    # Stays of one sequence begin at a number of its own, larger than any stay of the ones before.
+    other = np.where(found.less < 0, -1, stays[found.less, numbers])
+    own = stays[found.more, numbers]
+    n_stays = int(stays.max()) + 2
+    pairs = (np.minimum(own, other) + 1) * n_stays + np.maximum(own, other)
+    keys = np.unique(numbers * n_stays**2 + pairs)
+    return np.bincount(keys // n_stays**2, minlength=rows.shape[1])

@@ -1,0 +1,120 @@
+"""Exact rows from counts and sums of many rounds and restarts, without knowing any assignment.
+
+The server knows the centroids that it sent, so that it knows the cells of space; each sum tells how many
+of the target's rows lie in each cell, and their sum. Where the counts of two cells differ by one, the
+difference of the sums may be a row. Each such claim is weighed and verified on the whole trajectory, taken
+out of all sums, and the search begins anew on what is left (`privfed.attacks.reconstruction.iterative_removal`). What a client says
+of its own clusterings becomes counts and sums in further cells (`privfed.attacks.reconstruction.local_means`).
+docs/attacks/differencing.md explains it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.evidence import Evidence, Observation, answers_of, evidence_of
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.results import Points
+from privfed.attacks.reconstruction.iterative_removal import peel
+from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
+from privfed.core.domain import FloatArray
+from privfed.core.view import View
+
+Reading = tuple[LocalClustering, tuple[FloatArray, ...]]
+"""A client's clustering, and the sets of means that it may have."""
+
+
+class Differencing(PassiveAttack[Points]):
+    """Peels rows off the counts and sums of one client, or of a secure sum's totals.
+
+    Args:
+        client: position of the client whose answers are read; None reads the totals: rows of any client.
+    """
+
+    paper: ClassVar[str] = (
+        "own; the assignment-aware bound beside it after TAR, arXiv:2511.07073; refutes arXiv:2312.07992"
+    )
+    adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
+    view: ClassVar[str] = (
+        "counts and sums (or centroids) of each round: a client's own, or totals; a client's own centroids"
+    )
+    prior: ClassVar[str] = "none"
+    defence: ClassVar[str] = (
+        "differential privacy; secure sums and one restart leave little; fewer rounds and minimum counts "
+        "only lower the yield"
+    )
+
+    def __init__(self, client: int | None = None) -> None:
+        self.client = client
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
+        if prior.colluders:
+            view = without_colluders(view, prior.colluders)
+        whole = evidence_of(view, self.client)
+        # Cells after local steps are likely, not sure: they come last, and rows that are known test them.
+        likely = tuple(one for one in whole.observations if one.local)
+        evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
+        found = peel(evidence, rng)
+        if self.client is not None:
+            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng)
+        if likely:
+            evidence = replace(evidence, observations=(*evidence.observations, *likely))
+            found = peel(evidence, rng, found)
+        points, confidence = found
+        n_guesses = len(points) if np.isnan(evidence.n_rows) else round(evidence.n_rows)
+        return Points(
+            attack=type(self).__name__,
+            queries=len(evidence.observations),
+            points=points,
+            client=self.client,
+            confidence=confidence,
+            evidence=[one.cells for one in evidence.observations],
+            without_access=prior.guesses(max(n_guesses, 1), rng),
+        )
+
+
+def with_clusterings(
+    evidence: Evidence, found: tuple[FloatArray, FloatArray], left: list[Reading], rng: np.random.Generator
+) -> tuple[Evidence, tuple[FloatArray, FloatArray]]:
+    """Add what a client said of its own clusterings, and peel on; rows found solve further clusterings.
+
+    Args:
+        evidence: of one client.
+        found: rows that were peeled off the evidence, and how sure each is.
+        left: the clusterings, as of `readings`.
+        rng: draws a projection by which equal vectors are found.
+
+    Returns:
+        The larger evidence, and what follows from it.
+    """
+    while left:
+        next_sequence = min((one.sequence for one in evidence.observations), default=0) - 1
+        solved: list[Observation] = []
+        unsolved: list[Reading] = []
+        for clustering, sets in left:
+            sequence = next_sequence - len(solved)
+            tried = (observed(clustering, means, found[0], evidence, sequence) for means in sets)
+            one = next((observation for observation in tried if observation is not None), None)
+            solved += [] if one is None else [one]
+            unsolved += [(clustering, sets)] if one is None else []
+        if not solved:
+            break
+        left, evidence = unsolved, replace(evidence, observations=(*evidence.observations, *solved))
+        found = peel(evidence, rng, found)
+    return evidence, found
+
+
+def readings(evidence: Evidence, view: View, rng: np.random.Generator) -> list[Reading]:
+    """Return the client's clusterings, each with the sets of means that it may have."""
+    clusterings = clusterings_of(list(answers_of(view, evidence.client)))
+    inner = [replace(evidence, observations=one.observations, scored=()) for one in clusterings]
+    peeled = [peel(one, rng)[0] for one in inner]
+    offered = np.concatenate(peeled) if peeled else np.empty((0, evidence.n_features))
+    return [
+        (clustering, clustering.sent + completed(clustering, own, offered))
+        for clustering, own in zip(clusterings, peeled, strict=True)
+    ]

@@ -1,0 +1,176 @@
+"""Hidden counts from centroids alone: equal weights hide how many rows a client has where, or do they?
+
+A client of EWF k-means sends its local centroids M_t and no counts. But all rounds' centroids are means of
+the same rows: with counts n_t, every round has sum_j n_tj M_tj = S and sum_j n_tj = n. Where two rounds have
+the same centroid, it is the mean of the same rows. So these are linear equations in few unknowns, and counts
+are whole numbers, which verifies the solution. docs/attacks/equal-weight-counts.md explains it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.evidence import answers_of, asked
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.results import Counts
+from privfed.attacks.reconstruction.derivations import groups
+from privfed.attacks.reconstruction.residual import BoolArray
+from privfed.core.domain import FloatArray
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+from privfed.questions.ranges import FeatureRanges
+
+WHOLE = 1e-5
+"""A solution within this of a whole number is a count."""
+
+FEWEST = 4
+"""Unknowns of known ratios that are needed to find their scale by whole numbers."""
+
+
+class EqualWeightCounts(PassiveAttack[Counts]):
+    """Finds how many rows of a client lie in each cluster, from its equally weighted centroids.
+
+    Args:
+        client: position of the client.
+        use_totals: use the number and the sum of the client's rows, where the range sum showed them.
+    """
+
+    paper: ClassVar[str] = "own; refutes hiding weights as in EWF, Holzer, Jacob and Kavane 2023, eq. 8"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "a client's local centroids of each round; without totals, not their number"
+    prior: ClassVar[str] = "none"
+    defence: ClassVar[str] = "secure sums; several local steps; differential privacy"
+
+    def __init__(self, client: int, *, use_totals: bool = True) -> None:
+        self.client, self.use_totals = client, use_totals
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
+        rounds, n_rows, row_sum = [], None, None
+        for one, statistics in answers_of(view, self.client):
+            question = asked(one)
+            if isinstance(question, WeightedCentroids) and question.weights == "equal":
+                rounds.append((question.centers, statistics["weighted"]))
+            if isinstance(question, FeatureRanges) and self.use_totals:
+                n_rows, row_sum = float(statistics["rows"][0]), statistics["sum"]
+        if not rounds:
+            raise ArgumentError(
+                f"the view shows no equally weighted centroids of client {self.client}; attack a run of "
+                'EWFKMeans over protocol="plain".'
+            )
+        sent, means = np.stack([one for one, _ in rounds]), np.stack([one for _, one in rounds])
+        counts = hidden_counts(sent, means, rng, n_rows=n_rows, row_sum=row_sum)
+        return Counts(
+            attack=type(self).__name__,
+            queries=len(rounds),
+            counts=counts,
+            cells=[Cells.around(one) for one in sent],
+            clients=[self.client] * len(rounds),
+            without_access=None if n_rows is None else np.full(counts.shape, n_rows / counts.shape[1]),
+        )
+
+
+def hidden_counts(
+    sent: FloatArray,
+    means: FloatArray,
+    rng: np.random.Generator,
+    *,
+    n_rows: float | None = None,
+    row_sum: FloatArray | None = None,
+) -> FloatArray:
+    """Return the counts that the centroids determine.
+
+    Args:
+        sent: centroids that the client received, float64 of shape (n_rounds, n_clusters, n_features).
+        means: centroids that it sent, of the same shape; one without rows is the received one.
+        rng: draws a projection by which equal centroids are found.
+        n_rows: rows of the client; None where unknown: then counts come up to a factor, which whole
+            numbers fix.
+        row_sum: their sum, (n_features,); None where unknown.
+
+    Returns:
+        float64 of shape (n_rounds, n_clusters), NaN where nothing is claimed.
+    """
+    n_rounds, k, d = means.shape
+    scale = float(np.abs(means).max()) or 1.0
+    numbers = groups(means.reshape(-1, d), 1e-12 * scale, rng).reshape(n_rounds, k)
+    # A centroid that comes back as it was sent has no rows, or stands still: then it comes more than once.
+    stayed = (np.abs(means - sent) <= 1e-12 * scale).all(axis=2)
+    once = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
+    # Where a start met a mean of the rows, one stands still that comes once: then no counts fit, and it
+    # is an unknown as well.
+    for empty in (once, np.zeros_like(once)):
+        left = _equations(means, numbers, ~empty, n_rows, row_sum)
+        solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
+        if solved is not None:
+            return np.where(empty, 0.0, solved[numbers])
+    return np.full(numbers.shape, np.nan)
+
+
+def _equations(
+    means: FloatArray, numbers: IntArray, held: BoolArray, n_rows: float | None, row_sum: FloatArray | None
+) -> FloatArray:
+    """Write down the equations A v = 0 that each round gives; repeated rounds once.
+
+    v holds the counts of the distinct centroids, the sum and the number of all rows where these are
+    unknown, and last a 1 (what is known multiplies it).
+    """
+    n_counts, d = int(numbers.max()) + 1, means.shape[2]
+    scale = float(np.abs(means).max()) or 1.0
+    sums, rows = (d if row_sum is None else 0), (1 if n_rows is None else 0)
+    left = []
+    for place in np.unique(np.where(held, numbers, -1), axis=0, return_index=True)[1]:
+        equations = np.zeros((d + 1, n_counts + sums + rows + 1))
+        own = held[place]
+        equations[:d, numbers[place, own]] = means[place, own].T / scale
+        equations[d, numbers[place, own]] = 1.0
+        equations[:d, n_counts : n_counts + sums] = -np.eye(d, sums)
+        equations[d, n_counts + sums : n_counts + sums + rows] = -1.0
+        equations[:d, -1] = 0.0 if row_sum is None else -row_sum / scale
+        equations[d, -1] = 0.0 if n_rows is None else -n_rows
+        left.append(equations)
+    return np.concatenate(left)
+
+
+def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray | None:
+    """Return the counts that follow from the equations, NaN for the others; shape (n_counts,).
+
+    None where the equations contradict each other: only zeros solve them, or nothing goes with the known 1.
+
+    Unknowns whose rows in the null space are parallel keep their ratios in all solutions. Ratios to the last
+    unknown, a 1, are counts. Ratios within a group of at least `FEWEST` become counts by the smallest
+    factor that makes all whole; were the true counts a multiple of these, the claim is wrong.
+    """
+    _, singular, directions = np.linalg.svd(left)
+    rank = int((singular > singular[0] * 1e-10).sum())
+    null = directions[rank:].T
+    sizes = np.linalg.norm(null, axis=1)
+    if not null.size or (known and sizes[-1] <= 1e-8):
+        return None
+    counts = np.where(sizes[:n_counts] > 1e-8, np.nan, 0.0)
+    members = np.flatnonzero(sizes > 1e-8)
+    units = null[members] / sizes[members][:, None]
+    while members.size:
+        same = np.abs(np.abs(units @ units[-1]) - 1.0) < 1e-10
+        group, along = members[same], null[members[same]] @ units[-1]
+        values = along / along[-1] if known and group[-1] == len(left[0]) - 1 else _to_whole(along)
+        own = group < n_counts
+        right = own & (np.abs(values - np.rint(values)) < WHOLE) & (np.rint(values) >= 1)
+        counts[group[right]] = np.rint(values[right])
+        members, units = members[~same], units[~same]
+    return counts
+
+
+def _to_whole(direction: FloatArray) -> FloatArray:
+    """Scale a group by the smallest factor that makes all its entries whole; NaN where there is none."""
+    if len(direction) < FEWEST or not (direction / direction[0] > 0).all():
+        return np.full(len(direction), np.nan)
+    ratios = direction / direction[0] / np.min(direction / direction[0])
+    factors = np.arange(1, 201)
+    errors = np.abs(factors[:, None] * ratios - np.rint(factors[:, None] * ratios)).max(axis=1)
+    fitting = np.flatnonzero(errors < WHOLE)
+    return factors[fitting[0]] * ratios if fitting.size else np.full(len(direction), np.nan)

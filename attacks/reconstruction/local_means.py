@@ -1,0 +1,181 @@
+"""What a client's own k-means says about its rows.
+
+A start or a method that clusters clients' own centroids asks for them: alone (gathered), or as counts and
+sums in public cells, out of which they are peeled like rows. Each is the mean of the rows in its cell. How
+many rows it is of was not sent, but with the client's number n and sum S of rows
+
+    sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
+
+where the x are the rows that stand alone, whose centroids were left out, and the n_j are whole. These
+follow (`privfed.attacks.reconstruction.lattice`) once the x are known; so the counts and sums of one more partition do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.algorithms.local_centers.fkm import SteppedMeans
+from privfed.algorithms.local_centers.kfed import LocalCentroids
+from privfed.algorithms.starts.starts import KMeansCentroids
+from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.evidence import Evidence, Observation, asked
+from privfed.attacks.reconstruction.iterative_removal import error_of
+from privfed.attacks.reconstruction.lattice import MOST_UNKNOWNS, whole_combinations
+from privfed.attacks.reconstruction.residual import Residual, holds
+from privfed.core.domain import FloatArray
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView
+from privfed.numerics.distances import squared_distances
+from privfed.questions.gathered import GatheredPoints
+from privfed.questions.local_points import LocalPoints, PointCells, PointSums
+
+_OUTERMOST = 12
+"""Rows that may stand alone in a client's own clustering: so many, the farthest from its centroids."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalClustering:
+    """What was seen of a client's own partition of its rows.
+
+    Args:
+        most: its cells; means of cells with a single row, or none, are missing from what was seen.
+        cells: the partition where it is public; None where it is that around the client's own means.
+        sent: sets of means that were sent by themselves, or could be read off the cells of one sum.
+        observations: counts and sums of the means, each counting one, in public cells.
+    """
+
+    most: int
+    cells: Cells | None
+    sent: tuple[FloatArray, ...]
+    observations: tuple[Observation, ...]
+
+
+def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClustering]:
+    """Collect what was asked about each of the client's own clusterings."""
+    asked_about: dict[tuple[object, ...], tuple[LocalPoints, list[tuple[SumView, Statistics]]]] = {}
+    for one, statistics in seen:
+        question = asked(one)
+        if isinstance(question, GatheredPoints | PointCells | PointSums):
+            points = question.points
+            asked_about.setdefault((type(points), *points.key()), (points, []))[1].append((one, statistics))
+    return [
+        LocalClustering(len(points.centers), Cells.around(points.centers), tuple(map(_apart, own)), ())
+        if isinstance(points, SteppedMeans)
+        else LocalClustering(points.n_clusters, None, _gathered(own), _counted(own))
+        for points, own in asked_about.values()
+        if isinstance(points, SteppedMeans | KMeansCentroids | LocalCentroids)
+    ]
+
+
+def _apart(one: tuple[SumView, Statistics]) -> FloatArray:
+    """Return the means of all cells; where one holds two means, the counts will not come out."""
+    statistics = one[1]
+    if "point" in statistics:
+        return statistics["point"][statistics["weight"] > 0]
+    held = statistics["count"] > 0
+    return np.asarray(statistics["sum"][held] / statistics["count"][held][:, None])
+
+
+def _gathered(own: Sequence[tuple[SumView, Statistics]]) -> tuple[FloatArray, ...]:
+    return tuple(_apart(one) for one in own if "point" in one[1])
+
+
+def _counted(own: Sequence[tuple[SumView, Statistics]]) -> tuple[Observation, ...]:
+    found = []
+    for one, statistics in own:
+        question = asked(one)
+        if isinstance(question, PointSums):
+            found.append(
+                Observation(0, Cells.around(question.centers), statistics["count"], statistics["sum"])
+            )
+        elif isinstance(question, PointCells):
+            cells = Cells(question.cells, np.ones(question.n_cells, dtype=np.bool_))
+            found.append(Observation(-1 - one.index, cells, statistics["count"], statistics["sum"]))
+    return tuple(found)
+
+
+def completed(clustering: LocalClustering, peeled: FloatArray, offered: FloatArray) -> tuple[FloatArray, ...]:
+    """Return the sets of means that a clustering may have.
+
+    Two means that share a cell in all sums are known by their sum only. Others of the client's clusterings
+    often have one of them.
+
+    Args:
+        clustering: what was seen.
+        peeled: means that follow from its observations, float64 of shape (n_peeled, n_features).
+        offered: means of the client's other clusterings, (n_offered, n_features).
+    """
+    tolerance = error_of(clustering.observations)
+    if tolerance is None:
+        return ()
+    residual = Residual(clustering.observations, tolerance)
+    for mean in peeled:
+        residual.remove(mean, residual.place(mean[None])[:, 0])
+    left = np.flatnonzero(residual.counts)
+    if not left.size:
+        return (peeled,)
+    if len(left) > len(residual) or (residual.counts[left] != 2).any():
+        return ()
+    other = residual.sums[left[0]] - offered
+    share = [(residual.place(one) == left[:, None]).all(axis=0) for one in (offered, other)]
+    return tuple(np.vstack([peeled, offered[i], other[i]]) for i in np.flatnonzero(share[0] & share[1]))
+
+
+def observed(
+    clustering: LocalClustering, means: FloatArray, rows: FloatArray, evidence: Evidence, sequence: int
+) -> Observation | None:
+    """Return counts and sums of a client's rows in the cells of its own partition.
+
+    Args:
+        clustering: the partition.
+        means: those that were seen, float64 of shape (n_means, n_features).
+        rows: rows of the client that are known, (n_known, n_features).
+        evidence: says how many rows the client has, and their sum.
+        sequence: that of the observation.
+
+    Returns:
+        None where these were not seen, no whole numbers fit, or known rows do not lie in its cells.
+    """
+    n_rows, row_sum = evidence.n_rows, evidence.row_sum
+    if row_sum is None or not 0 < len(means) <= max(len(row_sum) + 1, MOST_UNKNOWNS):
+        return None
+    if clustering.cells is None:
+        alone = rows[np.argsort(-squared_distances(rows, means).min(axis=1))[:_OUTERMOST]]
+        subsets = np.arange(1 << len(alone))[:, None] >> np.arange(len(alone)) & 1
+        subsets = subsets[subsets.sum(axis=1) <= clustering.most - len(means)]
+    else:
+        alone = rows[~np.isin(clustering.cells.place(rows), clustering.cells.place(means))]
+        subsets = np.ones((1, len(alone)), dtype=np.intp)
+    solved = _sizes(means, np.append(row_sum, n_rows) - subsets @ _counted_in(alone))
+    if solved is None:
+        return None
+    which, sizes = solved
+    centers = np.vstack([means, alone[subsets[which] > 0]])
+    sizes = np.append(sizes, np.ones(len(centers) - len(means)))
+    cells = Cells.around(centers) if clustering.cells is None else clustering.cells
+    counts, sums = np.zeros(cells.n_cells), np.zeros((cells.n_cells, centers.shape[1]))
+    own = cells.place(centers)
+    np.add.at(counts, own, sizes)
+    np.add.at(sums, own, sizes[:, None] * centers)
+    found = Observation(sequence, cells, counts, sums, local=clustering.cells is None)
+    return found if holds(found, rows, _error(means, n_rows)) else None
+
+
+def _counted_in(points: FloatArray) -> FloatArray:
+    return np.hstack([points, np.ones((len(points), 1))])
+
+
+def _error(means: FloatArray, n_rows: float) -> float:
+    return 1e-10 * n_rows * max(1.0, float(np.abs(means).max()))
+
+
+def _sizes(means: FloatArray, targets: FloatArray) -> tuple[int, FloatArray] | None:
+    """Return the first target that the means make up in whole numbers, and these numbers."""
+    vectors = _counted_in(means)
+    sizes = whole_combinations(vectors, targets, targets[:, -1] / len(means))
+    error = np.abs(sizes @ vectors - targets).max(axis=1)
+    right = (sizes >= 1).all(axis=1) & (error <= _error(means, float(targets[:, -1].max())))
+    return (int(right.argmax()), sizes[right.argmax()].astype(np.float64)) if right.any() else None

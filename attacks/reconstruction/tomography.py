@@ -1,0 +1,96 @@
+"""A client's distribution from counts alone: how many of its rows lie in each public cell, round by round.
+
+Voronoi tomography: particles that start as the public distribution are re-weighted until each cell holds as
+much weight as the client said (iterative proportional fitting of the mean over rounds; equation in
+docs/attacks/tomography.md). Sums and centroids are not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.evidence import Observation, evidence_of
+from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.results import Particles
+from privfed.core.domain import FloatArray
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+
+
+class Tomography(PassiveAttack[Particles]):
+    """Fits weighted particles to the counts of one client, or of totals.
+
+    Args:
+        client: position of the client whose answers are read; None reads the totals.
+        n_particles: particles that are drawn from the prior.
+        n_iter: most re-weightings.
+    """
+
+    paper: ClassVar[str] = "own; expectation-maximisation of emission tomography, Shepp and Vardi 1982"
+    adversary: ClassVar[str] = "passive server, or one that sends centroids of its choice"
+    view: ClassVar[str] = "counts of each round: a client's own, or totals"
+    prior: ClassVar[str] = "a public sample of the kind of data, or its box"
+    defence: ClassVar[str] = "secure sums (only all clients' distribution is left); differential privacy"
+
+    def __init__(self, client: int | None = None, *, n_particles: int = 4000, n_iter: int = 200) -> None:
+        if n_particles < 1 or n_iter < 1:
+            raise ArgumentError(
+                f"tomography needs particles and iterations, got {n_particles=} and {n_iter=}."
+            )
+        self.client, self.n_particles, self.n_iter = client, n_particles, n_iter
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Particles:
+        particles = prior.guesses(self.n_particles, rng)
+        if particles is None:
+            raise ArgumentError(
+                "tomography starts from public knowledge: pass Prior(sample=...) or its low and high."
+            )
+        if prior.colluders:
+            view = without_colluders(view, prior.colluders)
+        observations = evidence_of(view, self.client).observations
+        return Particles(
+            attack=type(self).__name__,
+            queries=len(observations),
+            particles=particles,
+            weights=fitted_weights(particles, observations, self.n_iter),
+            client=self.client,
+            without_access=particles,
+        )
+
+
+def fitted_weights(particles: FloatArray, observations: tuple[Observation, ...], n_iter: int) -> FloatArray:
+    """Return weights under which the particles' share of each cell is the rows' share of it.
+
+    Each step multiplies a particle's weight by the mean over the sums of (rows' share / particles' share)
+    of its cell, which never lowers the likelihood of the counts.
+
+    Args:
+        particles: float64 of shape (n_particles, n_features).
+        observations: counts in cells.
+        n_iter: most steps.
+
+    Returns:
+        float64 of shape (n_particles,), with sum 1.
+    """
+    weights = np.full(len(particles), 1.0 / len(particles))
+    usable = [one for one in observations if np.maximum(one.counts, 0.0).sum() > 0]
+    if not usable:
+        return weights
+    # Under noise counts may be negative: no cell holds less than nothing.
+    shares = [np.maximum(one.counts, 0.0) / np.maximum(one.counts, 0.0).sum() for one in usable]
+    first = np.concatenate([[0], np.cumsum([len(share) for share in shares])])
+    cells: IntArray = np.stack([one.cells.place(particles) for one in usable]) + first[:-1, None]
+    wanted = np.concatenate(shares)
+    for _ in range(n_iter):
+        held = np.bincount(cells.ravel(), np.tile(weights, len(usable)), minlength=first[-1])
+        ratio = np.divide(wanted, held, out=np.zeros_like(wanted), where=held > 0)
+        factor = ratio[cells].mean(axis=0)
+        weights = weights * factor
+        weights /= weights.sum()
+        if np.abs(factor[weights > 0] - 1.0).max() < 1e-6:
+            break
+    return weights

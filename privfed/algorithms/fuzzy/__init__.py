@@ -1,0 +1,1 @@
+"""Federated fuzzy c-means."""

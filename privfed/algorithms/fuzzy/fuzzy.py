@@ -1,0 +1,240 @@
+"""Federated fuzzy c-means over any secure sum, with k-means averaging or weighted averaging.
+
+Stallmann and Wilbik: On a Framework for Federated Cluster Analysis, Appl. Sci. 12, 2022 (FedFCM),
+section 2.2.1: clients run fuzzy c-means from the global centers; the server runs k-means, without
+weights, on the union of all local centers. That k-means is a run of sums (`privfed.questions.local_points`).
+It starts from k-means++ on cells of the local centers in the first round, and from the global centers in
+later ones, as in the authors' code. `averaging="weighted"` is Pedrycz 2022 and Barcena et al. 2021: the
+mean of the local centers, weighted by sums of u^m; with one local step it is centralised fuzzy c-means.
+
+Cycles. With several local steps a run can end in a cycle, whichever the average (periods of 2 to 20
+rounds were seen on the paper's own example); the authors' code then goes on to its last round. A round
+is a function of the centers alone, so that centers that come back will keep doing so: the run stops,
+asks for the fuzzy objective of each state of the cycle and keeps the best. Their mean would be a state
+that no round gave, and where a center hops between two groups it would lie in neither.
+
+Reveals to whoever opens the totals. Weighted: each round's total weights and weighted sums of local
+centers. K-means: in the first round the number and sum of all clients' local centers in public cells,
+then of those nearest to each center; a cell, or a center, can hold a single local center of a client.
+Local centers of a client with few distinct rows are nearly those rows: one with fewer distinct rows
+than clusters therefore contributes none. A row far from all others can have a local center nearly to
+itself, and k-means, which weighs all local centers alike, can make that a global one. Both: the start's
+totals (`privfed.algorithms.starts.starts`), the range sum's (`privfed.questions.ranges`), and each restart's
+objective and score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded
+from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.question import Question
+from privfed.errors import ArgumentError, DataError
+from privfed.numerics.local_fuzzy import moved
+from privfed.questions.cells import cell_layout
+from privfed.questions.fuzzy_spread import FuzzyObjective
+from privfed.questions.local_points import PointCells, summed_kmeans
+from privfed.questions.ranges import Located, locate
+
+SERVER_STEPS = 50
+"""Most steps of the k-means over the clients' local centers in a round; it seldom takes ten."""
+
+LONGEST_CYCLE = 24
+"""Cycles of at most so many rounds are noticed."""
+
+_RETURNED = 0.01
+"""Centers have come back when they are this much of `tol` from an earlier state, or nearer."""
+
+_HAIR = 1e-6
+"""Distance of seeds that begin in one cell, as a share of the ranges."""
+
+_LEAST_WEIGHT = 2.0**-20
+"""A center of less total weight stays: on a masked sum's grid such a weight has lost its digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzyOutcome(ClusteringOutcome):
+    """What a fuzzy run ends with; `score` is its fuzzy objective J_m (eq. 4), pooled over all rows.
+
+    Args:
+        cycled: whether the kept restart ended in a cycle; `history` then ends with the cycle's best state.
+    """
+
+    cycled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FuzzyCMeans:
+    """Federated fuzzy c-means of Stallmann and Wilbik, and of Pedrycz and Barcena et al.
+
+    Args:
+        n_clusters: number of clusters.
+        m: fuzzifier, above 1.
+        averaging: "kmeans" (k-means over all local centers) or "weighted" (weighted means).
+        weight: of weighted averaging; "u^m" or "u".
+        local_iter: most local steps of a client in a round.
+        local_tol: a client stops once a step changes its memberships by less (Frobenius norm).
+        tol: a run stops once the sum of the distances that its centers move is strictly less.
+        max_iter: most rounds.
+        n_init: restarts; the one of the lowest fuzzy objective is kept.
+        init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
+        sampled: whether a round asks the configuration's cohort, or everyone.
+        seed: of the random choices of the start and of the first k-means averaging.
+    """
+
+    n_clusters: int
+    m: float = 2.0
+    averaging: Literal["kmeans", "weighted"] = "kmeans"
+    weight: str = "u^m"
+    local_iter: int = 1000
+    local_tol: float | None = 1e-3
+    tol: float = 1e-3
+    max_iter: int = 100
+    n_init: int = 1
+    init: Init = "coreset"
+    sampled: bool = False
+    seed: int = 0
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: the range, the starts, each round's, the scores of each restart."""
+        rounds = self.max_iter if self.averaging == "weighted" else 1 + SERVER_STEPS * self.max_iter
+        return 1 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
+
+    def converse(self, setting: Setting) -> Conversation[FuzzyOutcome]:
+        """Find the ranges, then run each restart, and keep the best."""
+        rng = np.random.default_rng(self.seed)
+        located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
+        if self.n_clusters > located.n_rows:
+            raise ArgumentError(
+                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
+            )
+        best: FuzzyOutcome | None = None
+        # K-means averaging begins with a sum over everyone's local centers.
+        upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self._label(1),)
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            centers = yield from starts.next(upcoming)
+            outcome = yield from self._run(located, centers, rng)
+            if best is None or outcome.score < best.score:
+                best = outcome
+        if best is None:
+            raise ArgumentError(f"n_init must be at least 1, got n_init={self.n_init}.")
+        return best
+
+    def _label(self, round_number: int) -> int:
+        return round_number if self.sampled else EVERYONE
+
+    def _run(
+        self, located: Located, centers: FloatArray, rng: np.random.Generator
+    ) -> Conversation[FuzzyOutcome]:
+        history, period, converged = [frozen_array(centers)], 0, False
+        for round_number in range(1, self.max_iter + 1):
+            if self.averaging == "weighted":
+                found = yield from self._weighted_round(located, history[-1], round_number)
+            else:
+                found = yield from self._kmeans_round(located, history[-1], round_number, rng)
+            history.append(frozen_array(found))
+            converged = movement(history[-1], history[-2]) < self.tol
+            period = 0 if converged or self.sampled else _period(history, _RETURNED * self.tol)
+            if converged or period:
+                break
+        return (yield from self._scored(located, history, converged, max(period, 1)))
+
+    def _weighted_round(
+        self, located: Located, centers: FloatArray, round_number: int
+    ) -> Conversation[FloatArray]:
+        label, then = self._label(round_number), self._label(round_number + 1)
+        ranges = located.ranges
+        question: Question = FuzzySums(ranges=ranges, centers=centers, m=self.m)
+        if self.local_iter > 1 or self.weight == "u":
+            question = WeightedFuzzyCentroids(
+                ranges=ranges,
+                centers=centers,
+                m=self.m,
+                local_iter=self.local_iter,
+                local_tol=self.local_tol,
+                weight=self.weight,
+            )
+        total = (yield Ask(question, label, (then,))).statistics
+        means = moved(centers, total["weight"], total["weighted"], _LEAST_WEIGHT)
+        # They lie between rows and received centers, but for a grid's rounding of small weights.
+        return np.clip(means, np.minimum(ranges.low, centers), np.maximum(ranges.high, centers))
+
+    def _kmeans_round(
+        self, located: Located, centers: FloatArray, round_number: int, rng: np.random.Generator
+    ) -> Conversation[FloatArray]:
+        """Return the k-means of the cohort's local centers (section 2.2.1, the averaging function)."""
+        label, then = self._label(round_number), self._label(round_number + 1)
+        points = FuzzyCentroids(
+            centers=centers, m=self.m, local_iter=self.local_iter, local_tol=self.local_tol
+        )
+        seeds = centers
+        if round_number == 1:
+            seeds = yield from _seeds(points, located, self.n_clusters, rng, label)
+        words = {"max_iter": SERVER_STEPS, "tol": 0.0, "cohort": label, "upcoming": (then,)}
+        return (yield from summed_kmeans(points, seeds, located.ranges, **words))  # type: ignore[arg-type]
+
+    def _scored(
+        self, located: Located, history: list[FloatArray], converged: bool, n_states: int
+    ) -> Conversation[FuzzyOutcome]:
+        """Ask for the objective of the last states and end the history with the best of them."""
+        found = []
+        for length in range(len(history), len(history) - n_states, -1):
+            question = FuzzyObjective(ranges=located.ranges, centers=history[length - 1], m=self.m)
+            total = (yield Ask(question, purpose="score")).statistics
+            found.append((float(total["objective"][0]), length, float(total["inertia"][0])))
+        objective, length, inertia = min(found)
+        rows = round(float(total["rows"][0]))
+        kept = tuple(history[:length])
+        return FuzzyOutcome(kept[-1], kept, inertia, rows, converged, objective, n_states > 1)
+
+
+def _seeds(
+    points: FuzzyCentroids, located: Located, n_clusters: int, rng: np.random.Generator, then: int
+) -> Conversation[FloatArray]:
+    """Seed the first k-means over local centers: k-means++ on the means of public cells of them.
+
+    Raises:
+        DataError: no client has as many distinct rows as there are clusters.
+    """
+    where = cell_layout(located, n_clusters, rng)._asdict()
+    question = PointCells(ranges=located.ranges, points=points, **where)
+    total = (yield Ask(question, upcoming=(then,), purpose="start")).statistics
+    held = total["count"] > 0.5
+    if not held.any():
+        raise DataError(
+            f'averaging="kmeans" found nothing: no client has {n_clusters} distinct rows; '
+            'use averaging="weighted".'
+        )
+    count = total["count"][held]
+    means = total["sum"][held] / count[:, None]
+    if len(means) >= n_clusters:
+        return seeded(means, count, n_clusters, located.ranges, 20, rng)
+    # Local centers nearer to each other than a cell: k-means++ would seed among them. So several seeds
+    # begin in a cell, the fullest first, a hair apart: the next step divides what the cell could not.
+    shared = np.ones(len(means), dtype=np.intp)
+    for _ in range(n_clusters - len(means)):
+        shared[np.argmax(count / shared)] += 1
+    hair = _HAIR * located.ranges.width * rng.standard_normal((n_clusters, means.shape[1]))
+    return located.ranges.clip(np.repeat(means, shared, axis=0) + hair)
+
+
+def movement(centers: FloatArray, before: FloatArray) -> float:
+    """Return the sum of the distances that centers moved: the paper's rule of convergence."""
+    return float(np.linalg.norm(centers - before, axis=1).sum())
+
+
+def _period(history: list[FloatArray], near: float) -> int:
+    """Return after how many rounds the last centers came back to an earlier state, or 0."""
+    for period in range(2, min(LONGEST_CYCLE, len(history) - 1) + 1):
+        if movement(history[-1], history[-1 - period]) < near:
+            return period
+    return 0

@@ -1,0 +1,204 @@
+"""Fuzzy c-means as sums: one step of it, weighted local centers, and local centers as points.
+
+Stallmann and Wilbik 2022, equations 5 and 6 and section 2.2.1; Pedrycz 2022; Barcena et al. 2021. What
+these totals reveal stands in `privfed.algorithms.fuzzy.fuzzy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.local_fuzzy import LEAST_POWERS, LocalFuzzy, Stack, blocks, check_local, local_fits
+from privfed.numerics.memberships import check_fuzzifier
+from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, sums_entry, value_resolution
+from privfed.questions.local_points import LocalMeans, LocalPoints, no_means
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FuzzyCentroids(LocalPoints):
+    """A client's own fuzzy c-means centers, each of weight one.
+
+    A center that no row of the client belongs to (all lie on other centers) is left out, and so is
+    every center of a client with fewer distinct rows than clusters: they would be its rows.
+
+    Args:
+        centers: global centers that the client starts from, float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+        local_iter: most local steps.
+        local_tol: change of the memberships below which the client stops; None never stops it.
+    """
+
+    counts_rows: ClassVar[bool | None] = False
+    centers: FloatArray
+    m: float
+    local_iter: int
+    local_tol: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
+            raise ArgumentError(f"centers need rows and columns, all finite, got {self.centers.shape}.")
+        check_fuzzifier(self.m)
+        check_local(self.local_iter, self.local_tol)
+
+    def make(self, client: ClientData) -> LocalMeans:
+        """Run fuzzy c-means on the client's rows."""
+        rows, d = client.features, client.n_features
+        if self.centers.shape[1] != d:
+            raise ArgumentError(f"centers need {d} columns, got shape {self.centers.shape}.")
+        if not _has_distinct(rows, len(self.centers)):
+            return no_means(d)
+        words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
+        fit = local_fits([rows], self.centers, **words)[0]  # type: ignore[arg-type]
+        # Means lie between the rows but for rounding.
+        held = fit.powers > LEAST_POWERS
+        points = np.clip(fit.centers[held], rows.min(axis=0), rows.max(axis=0))
+        # No row has more than one in `powers` of such a mean: it is one of so many rows at least.
+        return LocalMeans(points, np.ones(len(points)), fit.powers[held])
+
+    def heaviest(self, ranges: Ranges) -> float:
+        """Return the number of clusters."""
+        return float(len(self.centers))
+
+
+def _has_distinct(rows: FloatArray, wanted: int) -> bool:
+    """Say whether at least `wanted` of the rows differ; mostly a few rows are enough to tell."""
+    size = 4 * wanted
+    while size < 2 * len(rows):
+        if len(np.unique(rows[:size], axis=0)) >= wanted:
+            return True
+        size *= 8
+    return len(np.unique(rows, axis=0)) >= wanted
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FuzzySums(Question):
+    """Ask for one step of fuzzy c-means: the sums of equation 6.
+
+    Statistics: `weight` (n_clusters,) = sum of u^m, `weighted` (n_clusters, n_features) = sum of u^m x.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    centers: FloatArray
+    m: float
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        check_fuzzifier(self.m)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of u^m, at most one a row, and the sums of the rows so weighted."""
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the rows of a client; sums of that many rows of the ranges."""
+        k = len(self.centers)
+        weight = Entry("weight", (k,), 0.0, self.ranges.rows * SLACK, RESOLUTION)
+        return StatisticsSpec(weight, sums_entry("weighted", k, self.ranges))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return [
+            Statistics(weight=weight, weighted=weighted)
+            for piece in blocks([client.features for client in clients], len(self.centers))
+            for weight, weighted in self._sums(Stack.of(piece, self.m))
+        ]
+
+    def _sums(self, stack: Stack) -> list[tuple[FloatArray, FloatArray]]:
+        everywhere = np.repeat(self.centers[None], len(stack.clients), axis=0)
+        return list(zip(*stack.sums(stack.memberships(everywhere)), strict=True))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedFuzzyCentroids(Question):
+    """Ask for weights and weighted local centers after several local steps.
+
+    Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local center.
+
+    Args:
+        centers: global centers, float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+        local_iter: most local steps.
+        local_tol: change of the memberships below which a client stops; None never stops it.
+        weight: "u^m", the sums that the last local step divided by, or "u", the sums of the
+            memberships in the local centers after it (the authors' code).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    centers: FloatArray
+    m: float
+    local_iter: int
+    local_tol: float | None = None
+    weight: str = "u^m"
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        check_fuzzifier(self.m)
+        check_local(self.local_iter, self.local_tol)
+        if self.weight not in ("u^m", "u"):
+            raise ArgumentError(f'weight must be "u^m" or "u", got weight={self.weight!r}.')
+
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of u or u^m, at most one a row, and as many local centers."""
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the rows of a client; that many local centers, which lie between rows or stay."""
+        low = np.minimum(self.ranges.low, self.centers)
+        high = np.maximum(self.ranges.high, self.centers)
+        rows = self.ranges.rows
+        return StatisticsSpec(
+            Entry("weight", (len(self.centers),), 0.0, rows * SLACK, RESOLUTION),
+            Entry(
+                "weighted",
+                self.centers.shape,
+                low=np.minimum(0.0, rows * low) * SLACK,
+                high=np.maximum(0.0, rows * high) * SLACK,
+                resolution=value_resolution(low, high),
+            ),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return [self._weighted(fit) for fit in self._fits(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a local center of few rows, by its u^m, has no weight."""
+        answers = [self._weighted(fit, coarseness.min_count) for fit in self._fits(clients)]
+        return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
+
+    def _fits(self, clients: Sequence[ClientData]) -> list[LocalFuzzy]:
+        rows = [client.features for client in clients]
+        words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
+        return local_fits(rows, self.centers, **words)  # type: ignore[arg-type]
+
+    def _weighted(self, fit: LocalFuzzy, least: int = 0) -> Statistics:
+        weight = np.where(fit.powers >= least, fit.powers if self.weight == "u^m" else fit.supports, 0.0)
+        return Statistics(weight=weight, weighted=weight[:, None] * fit.centers)

@@ -1,0 +1,366 @@
+"""Federated mini-batch k-means: local epochs in batches and a server step with momentum, as secure sums.
+
+Triebe and Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept, 2019, Algorithm 1. A
+client splits its rows into batches, in each epoch moves its centroids through them in a random order, and
+answers with the last epoch's cluster sizes and with how far each centroid moved, times its size. The
+server moves each centroid by the mean of these movements.
+
+Where the paper is silent or its formula fails, the authors' code is followed: the update is divided by
+max(size, 1), so that a cluster without rows stays (the paper divides by zero there); an average over rounds
+(momentum) smooths the updates; a small cluster is one below a share of the rows that the round's clients
+hold. The authors' code ignores the batch size; here it is used as Algorithm 1 says.
+
+Reveals to whoever opens the totals: in each round how many of the cohort's rows are in each cluster, and
+their total movement; the start's totals (`privfed.algorithms.starts.starts`), the range sum's
+(`privfed.questions.ranges`), and each restart's score. With one full-batch epoch these are counts and sums of
+rows, as in Lloyd's algorithm. Totals of repeated rounds can single out rows, the more so the smaller the
+cohorts are: only differential privacy bounds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
+from privfed.core.coarseness import Coarseness
+from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
+from privfed.questions.ranges import Located, locate
+
+MOST_EPOCHS = 100_000
+"""More epochs than this are no question that a client answers."""
+
+
+def cohort_size(fraction: float, n_clients: int) -> int:
+    """Return m = max(C * M, 1) of Algorithm 1, rounded down as in the authors' code.
+
+    Raises:
+        ArgumentError: the fraction lies outside [0, 1].
+    """
+    if not 0.0 <= fraction <= 1.0:
+        raise ArgumentError(f"fraction must lie in [0, 1], got fraction={fraction}.")
+    return max(1, int(fraction * n_clients))
+
+
+class _Stack:
+    """Rows of several clients, one after the other, each client's own centroids and its cluster sizes.
+
+    Attributes:
+        fewest: rows that moved a centroid in the epoch in which they were the fewest; infinite for none.
+    """
+
+    def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
+        self.rows = clients[0] if len(clients) == 1 else np.concatenate(clients)
+        self.sizes = [len(rows) for rows in clients]
+        self.owner = np.repeat(np.arange(len(clients)), self.sizes)
+        self.centers = np.repeat(centers[None], len(clients), axis=0)
+        self.counts = np.zeros(self.centers.shape[:2])
+        self.fewest = np.full(self.counts.shape, np.inf)
+
+    def step(self, batch: IntArray | slice, rate: float) -> None:
+        """Move each client's centroids towards the means of its rows in the batch (Algorithm 1)."""
+        rows, owner = self.rows[batch], self.owner[batch]
+        n_clients, k, d = self.centers.shape
+        counts, sums = cell_sums(rows, owner * k + self._assign(rows, owner), n_clients * k)
+        counts = counts.reshape(n_clients, k)
+        self.counts += counts
+        # Without rows in the batch the share is zero: such a centroid stays.
+        share = rate * counts / np.maximum(self.counts, 1.0)
+        means = sums.reshape(n_clients, k, d) / np.maximum(counts, 1.0)[:, :, None]
+        self.centers += share[:, :, None] * (means - self.centers)
+
+    def _assign(self, rows: FloatArray, owner: IntArray) -> IntArray:
+        """Return each row's nearest centroid among those of its client."""
+        if rows.shape[1] > FEW_FEATURES:
+            # One matrix product a client: its result must not depend on who else is in the stack.
+            firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+            parts = zip(np.split(rows, firsts[1:]), owner[firsts], strict=True)
+            return np.concatenate([assign(own, self.centers[client]) for own, client in parts])
+        distances = np.zeros((len(rows), self.centers.shape[1]))
+        for feature in range(rows.shape[1]):
+            difference = self.centers[:, :, feature][owner]
+            difference -= rows[:, feature, None]
+            difference *= difference
+            distances += difference
+        return nearest(distances)
+
+
+def _split(first: int, n_rows: int, batch_size: int, generator: np.random.Generator) -> list[IntArray]:
+    """Split the rows from `first` on at random into batches; all of them are one batch in their order."""
+    if n_rows <= batch_size:
+        return [np.arange(first, first + n_rows)]
+    order = first + generator.permutation(n_rows)
+    return np.split(order, range(batch_size, n_rows, batch_size))
+
+
+def _epochs(
+    sizes: Sequence[int],
+    epochs: int,
+    batch_size: int | None,
+    generators: Sequence[np.random.Generator],
+) -> Iterator[list[IntArray | slice]]:
+    """Yield each epoch's steps: the rows that are all clients' batches in that step.
+
+    A client splits its rows once and shuffles the order of its batches in each epoch (Algorithm 1); a
+    client of one batch draws nothing.
+    """
+    if batch_size is None or max(sizes) <= batch_size:
+        for _ in range(epochs):
+            yield [slice(None)]
+        return
+    firsts = np.cumsum([0, *sizes[:-1]]).tolist()
+    of_client = [
+        _split(first, size, batch_size, generator)
+        for first, size, generator in zip(firsts, sizes, generators, strict=True)
+    ]
+    for _ in range(epochs):
+        steps: list[list[IntArray]] = [[] for _ in range(max(map(len, of_client)))]
+        for batches, generator in zip(of_client, generators, strict=True):
+            order = generator.permutation(len(batches)) if len(batches) > 1 else [0]
+            for step, chosen in zip(steps, order, strict=False):
+                step.append(batches[chosen])
+        yield [np.concatenate(step) for step in steps]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MiniBatchMovements(Question):
+    """Ask what local epochs make of the centroids: procedure ClientKMeans of Algorithm 1.
+
+    Statistics: `weight` (n_clusters,), the cluster sizes of the last epoch; `movement` (n_clusters,
+    n_features) = weight * (local centroid - received centroid).
+
+    Args:
+        centers: the server's centroids, float64 of shape (n_clusters, n_features).
+        epochs: passes over a client's rows (E).
+        batch_size: rows of a batch (B); None for all of a client's rows.
+        client_learning_rate: beta, in (0, 1].
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    centers: FloatArray
+    epochs: int = 1
+    batch_size: int | None = None
+    client_learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        if not 1 <= self.epochs <= MOST_EPOCHS:
+            raise ArgumentError(f"epochs must lie in [1, {MOST_EPOCHS}], got epochs={self.epochs}.")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ArgumentError(f"batch_size must be at least 1 or None, got batch_size={self.batch_size}.")
+        if not 0.0 < self.client_learning_rate <= 1.0:
+            raise ArgumentError(
+                "client_learning_rate must lie in (0, 1], "
+                f"got client_learning_rate={self.client_learning_rate}."
+            )
+
+    @property
+    def _reach(self) -> tuple[FloatArray, FloatArray]:
+        # Rates are at most one: a local centroid stays in the box that spans the ranges and its start.
+        return np.minimum(self.ranges.low, self.centers), np.maximum(self.ranges.high, self.centers)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Rows of the last epoch, and how far its centroid moved, so many times."""
+        return Declaration(row_counts=(RowCounts("weight", ("movement",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the rows of a client; movements up to that many rows from a centroid to a border."""
+        low, high = self._reach
+        low, high, rows = low - self.centers, high - self.centers, float(self.ranges.rows)
+        return StatisticsSpec(
+            Entry("weight", (len(self.centers),), 0.0, rows, RESOLUTION),
+            Entry(
+                "movement",
+                self.centers.shape,
+                low=rows * low * SLACK,
+                high=rows * high * SLACK,
+                resolution=value_resolution(low, high),
+            ),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return self._movements(self._stepped(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a centroid that few rows ever moved has none."""
+        stack = self._stepped(clients, generators)
+        # At rate one the last epoch alone decides where a centroid ends: it is the mean of its rows.
+        few = stack.fewest if self.client_learning_rate < 1.0 else stack.counts
+        stack.counts[few < coarseness.min_count] = 0.0
+        counts = self.declaration.row_counts
+        return [coarseness.of(answer, counts, self.spec) for answer in self._movements(stack)]
+
+    def _stepped(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> _Stack:
+        stack = _Stack([client.features for client in clients], self.centers)
+        for steps in _epochs(stack.sizes, self.epochs, self.batch_size, generators):
+            stack.counts[:] = 0.0
+            for batch in steps:
+                stack.step(batch, self.client_learning_rate)
+            np.minimum(stack.fewest, stack.counts, out=stack.fewest, where=stack.counts > 0.0)
+        return stack
+
+    def _movements(self, stack: _Stack) -> list[Statistics]:
+        # Rounding may carry a centroid over the border by its last bit.
+        moved = np.clip(stack.centers, *self._reach) - self.centers
+        movements = stack.counts[:, :, None] * moved
+        return [
+            Statistics(weight=weight, movement=movement)
+            for weight, movement in zip(stack.counts, movements, strict=True)
+        ]
+
+
+class _Server:
+    """What the server keeps of a run: centroids, their smoothed update, and since when a cluster is small.
+
+    Args:
+        algorithm: the rates, and the rule for small clusters.
+        ranges: where new positions are drawn from.
+        centers: start, float64 of shape (n_clusters, n_features).
+        rng: draws them.
+    """
+
+    def __init__(
+        self, algorithm: FederatedMiniBatch, ranges: Ranges, centers: FloatArray, rng: np.random.Generator
+    ) -> None:
+        self.centers = frozen_array(centers)
+        self._algorithm, self._ranges, self._rng = algorithm, ranges, rng
+        self._smoothed = np.zeros(centers.shape)
+        self._small_for = np.zeros(len(centers), dtype=np.intp)
+
+    def move(self, weight: FloatArray, movement: FloatArray) -> None:
+        """Do the server's step with a round's totals, then draw small clusters anew.
+
+        A weight below one counts as one: noise may make it so, and then the step is short.
+        """
+        rates = self._algorithm
+        update = movement / np.maximum(weight, 1.0)[:, None]
+        self._smoothed = rates.momentum * self._smoothed + (1.0 - rates.momentum) * update
+        moved = self.centers + rates.learning_rate * self._smoothed
+        for cluster in self._outworn(weight):
+            moved[cluster] = self._rng.uniform(self._ranges.low, self._ranges.high)
+            self._smoothed[cluster] = 0.0
+        self.centers = frozen_array(moved)
+
+    def _outworn(self, weight: FloatArray) -> list[int]:
+        """Return the clusters that have been small for so many rounds that they are drawn anew."""
+        if self._algorithm.reassign_after is None:
+            return []
+        small = weight < self._algorithm.reassign_min * weight.sum()
+        self._small_for = np.where(small, self._small_for + 1, 0)
+        outworn = self._small_for >= self._algorithm.reassign_after
+        self._small_for[outworn] = 0
+        return np.flatnonzero(outworn).tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedMiniBatch:
+    """Algorithm 1 of Triebe and Rajagopal.
+
+    Args:
+        n_clusters: number of clusters (K).
+        epochs: passes over a client's rows in a round (E).
+        batch_size: rows of a batch (B); None for all of a client's rows.
+        learning_rate: alpha, the server's rate, in (0, 1].
+        momentum: mu in [0, 1): the server moves by m = mu m + (1 - mu) update; 0 is Algorithm 1.
+        client_learning_rate: beta, in (0, 1].
+        reassign_after: rounds in a row after which a small cluster is drawn anew, uniformly from the
+            ranges; None never.
+        reassign_min: share of the rows of the round's clients below which a cluster is small.
+        max_iter: most rounds (T).
+        tol: a run stops once the centroids move by strictly less (Frobenius norm); 0 runs all rounds.
+        n_init: restarts; the one of the lowest inertia is kept.
+        init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
+        sampled: whether a round asks the configuration's cohort, or everyone.
+        seed: of the start's random choices and of new positions.
+    """
+
+    n_clusters: int
+    epochs: int = 1
+    batch_size: int | None = None
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    client_learning_rate: float = 1.0
+    reassign_after: int | None = 20
+    reassign_min: float = 0.01
+    max_iter: int = 200
+    tol: float = 0.0
+    n_init: int = 1
+    init: Init = "coreset"
+    sampled: bool = False
+    seed: int = 0
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: the range, and for each restart the start, the rounds and the score."""
+        return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
+
+    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+        """Find the ranges, then run each restart, and keep the best."""
+        rng = np.random.default_rng(self.seed)
+        located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
+        if self.n_clusters > located.n_rows:
+            raise ArgumentError(
+                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
+            )
+        best: ClusteringOutcome | None = None
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            centers = yield from starts.next((self._label(1),))
+            outcome = yield from self._run(located, _Server(self, located.ranges, centers, rng))
+            if best is None or outcome.score < best.score:
+                best = outcome
+        if best is None:
+            raise ArgumentError(f"n_init must be at least 1, got n_init={self.n_init}.")
+        return best
+
+    def _label(self, round_number: int) -> int:
+        """Return the cohort of a round; after the last one everyone is asked for the score."""
+        return round_number if self.sampled and round_number <= self.max_iter else EVERYONE
+
+    def _run(self, located: Located, server: _Server) -> Conversation[ClusteringOutcome]:
+        history, converged = [server.centers], False
+        for round_number in range(1, self.max_iter + 1):
+            question = MiniBatchMovements(
+                ranges=located.ranges,
+                centers=server.centers,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                client_learning_rate=self.client_learning_rate,
+            )
+            total = yield Ask(question, self._label(round_number), (self._label(round_number + 1),))
+            server.move(total.statistics["weight"], total.statistics["movement"])
+            history.append(server.centers)
+            converged = float(np.linalg.norm(history[-1] - history[-2])) < self.tol
+            if converged:
+                break
+        ask = Ask(
+            Inertia(ranges=located.ranges, centers=server.centers),
+            upcoming=tuple(dict.fromkeys((EVERYONE, self._label(1)))),
+            purpose="score",
+        )
+        pooled = (yield ask).statistics
+        inertia, n_rows = float(pooled["inertia"][0]), round(float(pooled["rows"][0]))
+        return ClusteringOutcome(
+            server.centers, tuple(history), inertia, n_rows, converged, inertia / max(n_rows, 1)
+        )

@@ -1,0 +1,253 @@
+"""Weighted federated k-means as sums: weights, and weighted local centroids.
+
+Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, equations 3 to 8.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.local_kmeans import LocalUpdate, local_updates
+from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
+
+Weighting = Callable[[LocalUpdate], FloatArray]
+_WEIGHTINGS: dict[str, Weighting] = {}
+
+
+def dynamic_weights(update: LocalUpdate) -> FloatArray:
+    """Return eq. 7: the rows nearest to each received global centroid."""
+    return update.counts
+
+
+def equal_weights(update: LocalUpdate) -> FloatArray:
+    """Return eq. 8 up to a factor that cancels: one for each centroid."""
+    return np.ones(len(update.counts))
+
+
+def register_weighting(name: str, weighting: Weighting) -> None:
+    """Make a weighting known by a name; on other machines it must be registered there too."""
+    _WEIGHTINGS[name] = weighting
+
+
+def _weights(name: str, update: LocalUpdate) -> FloatArray:
+    """Return what a weighting makes of an update, float64 of shape (n_clusters,).
+
+    Raises:
+        ArgumentError: it returns something of another shape. Its own errors pass.
+    """
+    weights: FloatArray = np.asarray(_WEIGHTINGS[name](update), dtype=np.float64)
+    if weights.shape != update.counts.shape:
+        raise ArgumentError(
+            f"weights={name!r} must return {len(update.counts)} numbers, got shape {weights.shape}."
+        )
+    return weights
+
+
+def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
+    """Try a weighting on an update that is made up, before anything is sent.
+
+    Raises:
+        ArgumentError: it fails there, or returns something else than one number a cluster.
+    """
+    received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
+    counts = np.cumsum(np.ones(n_clusters)) + 1.0
+    update = LocalUpdate(received + 0.01, counts, received, counts)
+    try:
+        _weights(name, update)
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"weights={name!r} failed with {error!r} on counts {update.counts.tolist()}; let it return one "
+            "number a cluster."
+        ) from error
+
+
+register_weighting("dynamic", dynamic_weights)
+register_weighting("equal", equal_weights)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _LocalSteps(Question):
+    """Questions that begin with local k-means steps from the global centroids.
+
+    Args:
+        centers: global centroids, float64 of shape (n_clusters, n_features).
+        local_iter: most local steps.
+        local_tol: local movement below which a client stops; None never stops it.
+        relocate_empty: move local centroids without rows onto far rows.
+    """
+
+    centers: FloatArray
+    local_iter: int
+    local_tol: float | None = None
+    relocate_empty: bool = False
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+        if not 1 <= self.local_iter <= 100_000:
+            raise ArgumentError(f"local_iter must lie in [1, 100000], got local_iter={self.local_iter}.")
+
+    def updates(self, clients: Sequence[ClientData]) -> list[LocalUpdate]:
+        """Return each client's local update."""
+        return local_updates(
+            [client.features for client in clients],
+            self.centers,
+            local_iter=self.local_iter,
+            local_tol=self.local_tol,
+            relocate_empty=self.relocate_empty,
+        )
+
+    def coarse_updates(self, clients: Sequence[ClientData], coarseness: Coarseness) -> list[LocalUpdate]:
+        """Return each client's local update without its small clusters."""
+        rows = float(self.ranges.rows)
+        return [update.coarsened(coarseness, rows) for update in self.updates(clients)]
+
+    def _centroid_bounds(self, clusters: slice | FloatArray = slice(None)) -> tuple[FloatArray, FloatArray]:
+        # A local centroid is a mean of rows, or the received centroid where it has none.
+        centers = self.centers[clusters if isinstance(clusters, slice) else clusters.astype(np.intp)]
+        return np.minimum(self.ranges.low, centers), np.maximum(self.ranges.high, centers)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedCentroids(_LocalSteps):
+    """Ask for weights and weighted local centroids: the two sums of equation 4.
+
+    Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local centroid.
+
+    Args:
+        weights: name of a registered weighting. Its values must lie in [0, rows of a client];
+            what lies outside is clipped and counted like every entry out of range.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    weights: str = "dynamic"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights not in _WEIGHTINGS:
+            raise ArgumentError(f"weights={self.weights!r} is not registered; known: {sorted(_WEIGHTINGS)}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Dynamic weights count rows; what other weightings give is no count."""
+        counts = self.weights == "dynamic"
+        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),) if counts else ())
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the rows of a client (one for "equal"); centroids in the ranges, times that."""
+        largest = 1.0 if self.weights == "equal" else float(self.ranges.rows)
+        low, high = self._centroid_bounds()
+        return StatisticsSpec(
+            Entry("weight", (len(self.centers),), 0.0, largest, RESOLUTION),
+            Entry(
+                "weighted",
+                self.centers.shape,
+                low=np.minimum(0.0, largest * low) * SLACK,
+                high=np.maximum(0.0, largest * high) * SLACK,
+                resolution=value_resolution(low, high),
+            ),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return [self._weighted(update, _weights(self.weights, update)) for update in self.updates(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; every weighting sees their updates without small clusters."""
+        updates = self.coarse_updates(clients, coarseness)
+        return [self._weighted(update, _weights(self.weights, update)) for update in updates]
+
+    def answer_in_any_case(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients, with weights of zero for those whose weights cannot be had."""
+        with np.errstate(all="ignore"):
+            return [self._weighted(one, self._weights_or_zeros(one)) for one in self.updates(clients)]
+
+    def _weights_or_zeros(self, update: LocalUpdate) -> FloatArray:
+        # An error of a user's function would tell of the rows, and so would a warning.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return _weights(self.weights, update)
+            except Exception:  # Whatever it raises.
+                return np.zeros(len(self.centers))
+
+    def _weighted(self, update: LocalUpdate, weight: FloatArray) -> Statistics:
+        return Statistics(weight=weight, weighted=weight[:, None] * update.centers)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FallbackCentroids(_LocalSteps):
+    """Ask for the plain mean of local centroids: equation 4 where a total weight is zero.
+
+    Statistics: `centroid` (n_asked, n_features), `clients` (1,).
+
+    Args:
+        clusters: indices of the clusters whose total weight came out zero, float64 of shape (n_asked,).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    clusters: FloatArray
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = set(range(len(self.centers)))
+        if self.clusters.ndim != 1 or not self.clusters.size or not set(self.clusters.tolist()) <= known:
+            raise ArgumentError(f"clusters must be indices below {len(self.centers)}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Centroids, and clients."""
+        return Declaration()
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Centroids in the ranges or where they were received; one client."""
+        low, high = self._centroid_bounds(self.clusters)
+        return StatisticsSpec(
+            Entry(
+                "centroid",
+                low.shape,
+                low=np.minimum(0.0, low) * SLACK,
+                high=np.maximum(0.0, high) * SLACK,
+                resolution=value_resolution(low, high),
+            ),
+            Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return self._asked(self.updates(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; a centroid of few rows is the received one."""
+        return self._asked(self.coarse_updates(clients, coarseness))
+
+    def _asked(self, updates: Sequence[LocalUpdate]) -> list[Statistics]:
+        asked = self.clusters.astype(np.intp)
+        return [Statistics(centroid=update.centers[asked], clients=[1.0]) for update in updates]

@@ -1,0 +1,1 @@
+"""Algorithms over the clients' own centroids: k-FED and FKM."""

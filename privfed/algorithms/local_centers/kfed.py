@@ -1,0 +1,296 @@
+"""k-FED: one-shot federated k-means over the clients' own centroids.
+
+Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering, ICML 2021,
+arXiv:2103.00697. Each client clusters its rows once, into k' clusters (Algorithm 1, after Awasthi and
+Sheffet 2012); the server clusters the union of these centroids, all of weight one (Algorithm 2). Where
+the paper is silent the authors' code is followed: k-means++ seeds stand for an approximation of k-means,
+and both k-means run until nothing moves. Otherwise than there, rows are projected to min(k', d)
+dimensions (their check fails for d < k'); a client with fewer distinct rows than k' is left out (theirs
+sends its rows); and a centroid of fewer rows than `min_cluster_size` is left out.
+
+`merge="gathered"` is the server as published: it starts from the first client's centroids and, one
+after the other, those farthest from all before. `merge="summed"` asks for each step of the server's
+k-means as a sum; its start is found on cells of the centroids, for the farthest of points is no sum.
+From the same start both are equal.
+
+Reveals to whoever opens the totals: in "summed" runs how many centroids all clients hold, how many lie
+in each public cell and, each step, nearest to each center, with their sums; in "gathered" runs every
+client's centroids; in "slotted" ones the same, but not whose they are (`privfed.questions.slots`). Besides:
+the range sum's totals (`privfed.questions.ranges`) and each restart's score. A centroid is the mean of the
+rows of its cell: who sees a client's centroids, or its own answers to the sums, and its number and sum of
+rows can often tell how many rows each is of, and with several restarts single rows
+(`privfed.attacks.Differencing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
+from privfed.algorithms.stopping import stops
+from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.question import ClientData, register
+from privfed.errors import ArgumentError, DataError
+from privfed.numerics.distances import squared_distances
+from privfed.numerics.weighted_kmeans import Clustering, lloyd, many_distances, seeds, weighted_kmeans
+from privfed.questions.gathered import check_enough, count_points, gather_points, of_cohort, union
+from privfed.questions.inertia import Inertia
+from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoints, no_means, summed_kmeans
+from privfed.questions.ranges import Located, locate
+
+LOCAL = ("awasthi-sheffet", "kmeans")
+
+LOCAL_STARTS = 5
+"""k-means++ starts of a client whose local method is plain k-means."""
+
+_REMEDY = "fewer n_local_clusters, a smaller min_cluster_size, or clients with more rows"
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalCentroids(LocalPoints):
+    """The centroids of a client's own clustering, each of weight one.
+
+    Args:
+        n_clusters: clusters of a client, k'; a client with fewer distinct rows has no centroids.
+        local: "awasthi-sheffet" (Algorithm 1) or "kmeans" (the best of several k-means++ starts).
+        min_cluster_size: centroids of fewer rows are left out.
+        seed: of the client's draws, below 2**32.
+    """
+
+    counts_rows: ClassVar[bool | None] = False
+    n_clusters: int
+    local: str
+    min_cluster_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1 or self.min_cluster_size < 1 or not 0 <= self.seed < 2**32:
+            raise ArgumentError(
+                "local centroids need clusters, a smallest size and a seed below 2**32, got "
+                f"{self.n_clusters}, {self.min_cluster_size} and {self.seed}."
+            )
+        if self.local not in LOCAL:
+            raise ArgumentError(f"local must be one of {LOCAL}, got local={self.local!r}.")
+
+    def make(self, client: ClientData) -> LocalMeans:
+        """Cluster the client's rows."""
+        rows, k = client.features, self.n_clusters
+        if len(rows) < k or len(np.unique(rows, axis=0)) < k:
+            return no_means(rows.shape[1])
+        found = self._clustered(rows, np.random.default_rng(self.seed))
+        sizes = np.bincount(found.labels, minlength=k)
+        kept = sizes >= self.min_cluster_size
+        return LocalMeans(found.centers[kept], np.ones(int(kept.sum())), sizes[kept].astype(np.float64))
+
+    def _clustered(self, rows: FloatArray, rng: np.random.Generator) -> Clustering:
+        each = np.ones(len(rows))
+        if self.local == "kmeans":
+            return weighted_kmeans(rows, each, self.n_clusters, rng, n_init=LOCAL_STARTS)
+        return lloyd(rows, each, awasthi_sheffet_start(rows, self.n_clusters, rng)[None])
+
+    def heaviest(self, ranges: Ranges) -> float:
+        """Return the number of clusters."""
+        return float(self.n_clusters)
+
+
+def awasthi_sheffet_start(rows: FloatArray, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+    """Return the centers that Lloyd's steps begin from in Algorithm 1: (n_clusters, n_features).
+
+    Rows are projected to their first singular directions (without centering) and k-means++ seeds are
+    drawn there; each seed then moves to the mean of the rows that are at most a third as far from it as
+    from any other seed, and back to all dimensions.
+    """
+    # The triangular factor has the singular directions of the rows, and is small.
+    directions = np.linalg.svd(np.linalg.qr(rows, mode="r"), full_matrices=False)[2][:n_clusters].T
+    projected = rows @ directions
+    seeded = seeds(projected, np.ones(len(rows)), n_clusters, rng, candidates=1)[0]
+    lifted: FloatArray = split_means(projected, seeded) @ directions.T
+    return lifted
+
+
+def split_means(points: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return the means of points at most a third as far from one center as from any other (the 1:3 split).
+
+    A center that no point is that near to stays.
+    """
+    if len(centers) == 1:
+        return np.asarray(points.mean(axis=0, keepdims=True))
+    distances = many_distances(points, centers[None])[0]
+    first, second = np.partition(distances, 1, axis=0)[:2]
+    # Distances are squared: a third is a ninth.
+    near = (distances == first) & (9.0 * first <= second)
+    counts = near.sum(axis=1)[:, None]
+    return np.where(counts > 0, near @ points / np.maximum(counts, 1), centers)
+
+
+def farthest_start(held: list[WeightedPoints], n_clusters: int, n_first: int) -> FloatArray:
+    """Return the first client's centroids and then, one by one, those farthest from all before.
+
+    Algorithm 2, steps 2 to 6. Clients without centroids are passed over.
+
+    Args:
+        held: centroids of each client, together at least `n_clusters`.
+        n_clusters: how many are wanted.
+        n_first: most that are taken of the first client.
+    """
+    points = np.concatenate([own.points for own in held])
+    n_own = next(len(own.points) for own in held if len(own.points))
+    chosen = list(range(min(n_first, n_own, n_clusters)))
+    closest = squared_distances(points, points[chosen]).min(axis=1)
+    while len(chosen) < n_clusters:
+        # What was chosen has distance zero; where all others have it too, the next is taken.
+        closest[chosen] = -1.0
+        chosen.append(int(closest.argmax()))
+        closest = np.minimum(closest, squared_distances(points, points[chosen[-1:]])[:, 0])
+    return points[chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneShotKMeans:
+    """Algorithm 2 of Dennis, Li and Smith.
+
+    Args:
+        n_clusters: number of clusters, k.
+        n_local_clusters: clusters of each client, k'; None for k.
+        local: "awasthi-sheffet" or "kmeans"; see `LocalCentroids`.
+        min_cluster_size: a client leaves out centroids of fewer rows.
+        merge: "summed", "gathered", or "slotted": gathered, but not whose they are.
+        tol: the server's k-means stops once its centers move by strictly less (Frobenius norm).
+        max_iter: its most steps; summed, each is a sum.
+        min_iter: its fewest steps before `tol` may stop it.
+        patience: it stops when the movement did not fall below that of `patience` steps ago.
+        n_init: restarts, with other seeds for clients and server; the one of the lowest pooled inertia
+            is kept.
+        init: start of the server's k-means: "kfed" (the method's own), another start of
+            `privfed.algorithms.starts.starts`, or centers of shape (n_clusters, n_features).
+        sampled: whether the cohort of round 1 is asked, or everyone.
+        seed: of the clients' and the server's random choices.
+        slots: for "slotted": number of all clients, which `converse` puts in itself.
+    """
+
+    n_clusters: int
+    n_local_clusters: int | None = None
+    local: str = "awasthi-sheffet"
+    min_cluster_size: int = 2
+    merge: Literal["summed", "gathered", "slotted"] = "summed"
+    tol: float = 1e-6
+    max_iter: int = 300
+    min_iter: int = 1
+    patience: int | None = None
+    n_init: int = 1
+    init: Init = "kfed"
+    sampled: bool = False
+    seed: int = 0
+    slots: int = 0
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: the range, the counts, the starts, the steps, the scores."""
+        steps = self.max_iter if self.merge == "summed" else 1
+        return 1 + self.n_init * (1 + MOST_START_SUMS + steps + 1)
+
+    @property
+    def _label(self) -> int:
+        return 1 if self.sampled else EVERYONE
+
+    @property
+    def _most(self) -> int:
+        return self.n_clusters if self.n_local_clusters is None else self.n_local_clusters
+
+    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+        """Find the ranges, then run each restart, and keep the best."""
+        if self.merge == "slotted" and not self.slots:
+            return (yield from replace(self, slots=len(setting.clients)).converse(setting))
+        rng = np.random.default_rng(self.seed)
+        located = yield from locate(setting, upcoming=(self._label, EVERYONE))
+        if self.n_clusters > located.n_rows:
+            raise ArgumentError(
+                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
+            )
+        outcomes: list[ClusteringOutcome] = []
+        starts = Starts(self.init, located, self.n_clusters, rng)
+        for _ in range(self.n_init):
+            points = LocalCentroids(
+                n_clusters=self._most,
+                local=self.local,
+                min_cluster_size=self.min_cluster_size,
+                seed=int(rng.integers(2**32)),
+            )
+            run = self._summed if self.merge == "summed" else self._gathered
+            history, converged = yield from run(points, located, rng, starts)
+            outcomes.append((yield from self._scored(located, history, converged)))
+        return min(outcomes, key=lambda one: one.score)
+
+    def _summed(
+        self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
+    ) -> Conversation[tuple[list[FloatArray], bool]]:
+        """Cluster the union of the clients' centroids by sums; return the history, and if it converged."""
+        label, ranges = self._label, located.ranges
+        found = yield from count_points(points, ranges, most=self._most, cohort=label, upcoming=(label,))
+        check_enough(found, self.n_clusters, located.n_rows, _REMEDY)
+        centers: FloatArray | None
+        if self._own_start:
+            cells = cells_start(points, located, self.n_clusters, rng, upcoming=(label,))
+            centers = yield from of_cohort(cells, label)
+        else:
+            centers = yield from starts.next((self._label, EVERYONE))
+        if centers is None:
+            raise DataError("the cells hold nothing although the clients hold centroids; fit again.")
+        return (yield from self._steps(points, ranges, centers, None))
+
+    def _gathered(
+        self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
+    ) -> Conversation[tuple[list[FloatArray], bool]]:
+        """Cluster the union of the clients' centroids where they are seen."""
+        label, ranges = self._label, located.ranges
+        held = yield from gather_points(
+            points,
+            ranges,
+            most=self._most,
+            cohort=label,
+            upcoming=(EVERYONE,),
+            purpose="round",
+            slots=self.slots,
+        )
+        check_enough(sum(len(own.points) for own in held), self.n_clusters, located.n_rows, _REMEDY)
+        if self._own_start:
+            centers = farthest_start(held, self.n_clusters, self._most)
+        else:
+            centers = yield from starts.next((self._label, EVERYONE))
+        return (yield from self._steps(points, ranges, centers, union(held)))
+
+    @property
+    def _own_start(self) -> bool:
+        return isinstance(self.init, str) and self.init == "kfed"
+
+    def _steps(
+        self, points: LocalPoints, ranges: Ranges, centers: FloatArray, held: WeightedPoints | None
+    ) -> Conversation[tuple[list[FloatArray], bool]]:
+        """Do the steps of the server's k-means, by sums where the points are not held."""
+        history, movements, converged = [frozen_array(centers)], list[float](), False
+        while len(movements) < self.max_iter and not converged:
+            current = history[-1]
+            if held is None:
+                moved = yield from summed_kmeans(
+                    points, current, ranges, max_iter=1, tol=0.0, cohort=self._label
+                )
+            else:
+                moved = lloyd(*held, current[None], max_iter=1).centers
+            history.append(frozen_array(moved))
+            movements.append(float(np.linalg.norm(moved - current)))
+            converged = stops(movements, tol=self.tol, min_iter=self.min_iter, patience=self.patience)
+        return history, converged
+
+    def _scored(
+        self, located: Located, history: list[FloatArray], converged: bool
+    ) -> Conversation[ClusteringOutcome]:
+        question = Inertia(ranges=located.ranges, centers=history[-1])
+        pooled = yield Ask(question, purpose="score")
+        inertia, rows = float(pooled.statistics["inertia"][0]), round(float(pooled.statistics["rows"][0]))
+        return ClusteringOutcome(history[-1], tuple(history), inertia, rows, converged, inertia)

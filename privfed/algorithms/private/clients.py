@@ -1,0 +1,233 @@
+"""Differential privacy of a whole client: each client counts as one record that is spread over cells.
+
+A client divides its counts and sums by a number of rows B that is the same for all. Where it holds more
+than B rows it divides by its own number. So its counts add up to at most 1, its sum of clipped offsets is
+no longer than the radius, and the bounds of one record hold for the client as a whole. Mostly they are far
+from reached: a client whose rows spread evenly over k clusters has counts of length 1 / sqrt(k). So each
+answer also says how long its counts and sums were, and the next question of the kind clips to that.
+
+Before there is such a question, a probe of 2 % of the budget finds the lengths over a few cells between
+random hyperplanes.
+
+Clipping shortens a client's counts and sums alike: its means stay what they are, it only weighs less.
+
+Reveals to whoever opens the totals, all noised: how many clients hold about how many rows; the totals of
+the questions that are asked so; and how long the clients' counts and sums are on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from privfed.algorithms.private.scale import Scale, octave
+from privfed.core.coarseness import Coarseness
+from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.declaration import Declaration
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import step_of
+from privfed.questions.bounded_sums import HAIR, HashSums, SumsInCells
+
+LENGTH_SHARE = 0.02
+"""Share of a question's weight for the lengths of counts and sums."""
+
+PROBE_SHARE = 0.02
+"""Share of the budget for lengths before the first question about cells."""
+
+LONGEST = 2.0**0.5
+"""Bound on the pair of a client's lengths, each at most 1."""
+
+_MARGIN = 1.25
+
+Result = TypeVar("Result")
+
+
+class Lengths(NamedTuple):
+    """How long a client's counts, and its sums in units of the radius, may be."""
+
+    counts: float = 1.0
+    sums: float = 1.0
+
+
+WHOLE = Lengths()
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientLengths(Question):
+    """Ask how long each client's counts and sums are, as shares of a record.
+
+    Statistics: `length` (2,), of the client's counts, and of its sums in units of the radius, after
+    division by max(`rows`, rows of the client).
+
+    Args:
+        inner: what is asked of the client's rows.
+        rows: what sums are divided by, B of the module's docstring.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    inner: SumsInCells
+    rows: float
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.rows <= 2.0**40:
+            raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Shares of a record, where the sums that they are shares of declare themselves."""
+        return self.inner.declaration and Declaration()
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """No length is above one."""
+        return StatisticsSpec(Entry("length", (2,), 0.0, 1.0, step_of(1.0)))
+
+    def shares(self, answer: Statistics, n_rows: int) -> tuple[dict[str, FloatArray], Lengths]:
+        """Return a client's sums as shares of a record, and how long they are."""
+        mass = float(answer["count"].sum()) if "count" in answer else float(n_rows)
+        shares = {name: answer[name] / max(self.rows, mass) for name in answer}
+        count = float(np.linalg.norm(shares["count"])) if "count" in shares else 0.0
+        length = float(np.linalg.norm(shares["sum"])) / self.inner.radius if "sum" in shares else 0.0
+        return shares, Lengths(min(count, 1.0), min(length, 1.0))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return self._spread(clients, self.inner.answer_in_any_case(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from sums that show no small group."""
+        return self._spread(clients, self.inner.answer_coarsely(clients, generators, coarseness))
+
+    def _spread(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
+        return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
+
+    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what one client answers, given its sums."""
+        return Statistics(length=list(self.shares(answer, n_rows)[1]))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientShares(ClientLengths):
+    """Ask another question's sums of each client as if the client were one record.
+
+    Statistics: those of `inner`, divided by max(`rows`, rows of the client), and `length` (2,).
+
+    Args:
+        most_count: longest counts; longer ones are shortened, and sums with them.
+        most_sum: longest sums, in units of the radius.
+    """
+
+    most_count: float = 1.0
+    most_sum: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (2.0**-20 <= self.most_count <= 1.0 and 2.0**-20 <= self.most_sum <= 1.0):
+            raise ArgumentError("a client's counts and sums are at most as long as a record's.")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Entry -> bound on its length for one client."""
+        radius = self.inner.radius
+        known = {"count": self.most_count, "sum": self.most_sum * radius, "distance": radius}
+        return {name: known[name] for name in self.inner.asks} | {"length": LONGEST}
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """No value is larger than its entry may be long."""
+        shapes = {entry.name: entry.shape for entry in self.inner.spec.entries} | {"length": (2,)}
+        return StatisticsSpec(
+            *(
+                Entry(name, shapes[name], -limit if name == "sum" else 0.0, limit, step_of(limit))
+                for name, limit in self.limits.items()
+            )
+        )
+
+    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what one client answers: counts and sums shortened alike."""
+        shares, length = self.shares(answer, n_rows)
+        shorter = HAIR * min(
+            1.0, self.most_count / max(length.counts, 1e-9), self.most_sum / max(length.sums, 1e-9)
+        )
+        for name in {"count", "sum"} & set(shares):
+            shares[name] = shares[name] * shorter
+        return Statistics(**shares, length=list(length))
+
+
+def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
+    return ClientShares(
+        ranges=inner.ranges, inner=inner, rows=rows, most_count=most.counts, most_sum=most.sums
+    )
+
+
+def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) -> Conversation[Lengths]:
+    """Find how long clients' counts and sums are over about as many cells as clusters."""
+    d = len(scale.center)
+    planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), d)
+    normals = np.linalg.qr(rng.standard_normal((d, planes)))[0].T
+    inner = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
+    question = ClientLengths(ranges=inner.ranges, inner=inner, rows=rows)
+    weights, limits = {"length": PROBE_SHARE}, {"length": LONGEST}
+    return _longest((yield Ask(question, purpose="probe", weights=weights, limits=limits)))
+
+
+def by_client(
+    conversation: Conversation[Result],
+    rows: float,
+    share: float,
+    probed: Lengths = WHOLE,
+    equal: bool = False,
+    octaves: bool = False,
+) -> Conversation[Result]:
+    """Drive a conversation of record sums with clients in the place of records.
+
+    Args:
+        conversation: asks `SumsInCells` with weights that sum to at most 1.
+        rows: what each client divides its sums by.
+        share: of the budget, for all of it.
+        probed: lengths that counts and sums are clipped to before a question of the kind was asked.
+        equal: in questions of additive_over clients, divide by nothing but a client's own weights.
+        octaves: clip to lengths that are powers of two: noise, in steps, is then the same for all.
+    """
+    longest: dict[str, Lengths] = {}
+    ask = next(conversation)
+    while True:
+        inner = ask.question
+        if not isinstance(inner, SumsInCells):
+            raise ArgumentError(f"{type(inner).__name__} cannot be asked of clients as records.")
+        most = longest.get(type(inner).__name__, probed)
+        whole = set(inner.asks) >= {"count", "sum"}
+        own = equal and inner.additive_over is AdditiveOver.CLIENTS
+        question = _shares(inner, 1.0 if own else rows, most if whole else WHOLE)
+        asked = ask.weights or {}
+        weights = {name: weight * share * (1.0 - LENGTH_SHARE) for name, weight in asked.items()}
+        weights["length"] = LENGTH_SHARE * share * sum(asked.values())
+        total = yield replace(ask, question=question, weights=weights, limits=question.limits)
+        found = _longest(total)
+        longest[type(inner).__name__] = Lengths(*(octave(one, 1.0) for one in found)) if octaves else found
+        try:
+            ask = conversation.send(total)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+
+
+def _longest(total: Total) -> Lengths:
+    """Return what the next answers of the kind are clipped to: a margin above the mean length."""
+    n_clients = len(total.contributors)
+    unsure = (total.noise_std or {})["length"] / n_clients
+    means: FloatArray = total.statistics["length"] / n_clients
+    return Lengths(*np.clip(_MARGIN * means + unsure, 0.02, 1.0).tolist())

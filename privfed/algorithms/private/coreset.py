@@ -1,0 +1,171 @@
+"""A weighted set of points that stands for all rows, from one noised sum; then clustering it is free.
+
+Few features: a grid. More: cells between random hyperplanes through the centre, as many as noise allows,
+whose table of sums is denoised as a whole: its singular values are shrunk optimally for noise of known
+variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III, Frobenius loss).
+
+Reveals to whoever opens the total: noised counts and sums of rows in public cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, log2, sqrt
+
+import numpy as np
+
+from privfed.algorithms.private.scale import Scale, clipped
+from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.domain import FloatArray
+from privfed.numerics.weighted_kmeans import weighted_kmeans
+from privfed.questions.bounded_sums import GridSums, HashSums
+
+GRID_FEATURES = 3
+WIDE_SHARE = 0.12
+"""Share of the budget of the round with more centers than clusters."""
+
+LEAST_WIDE, MOST_WIDE = 1.4, 8.0
+"""Centers of that round, for each cluster."""
+
+CELLS_PER_CENTER = 1.1
+"""Least points of the coreset for each center of that round."""
+
+
+def count_share(n_features: int) -> float:
+    """Return the share of a question's weight for counts: sums of d values need sqrt(4 d) times as much."""
+    return 1.0 / (1.0 + sqrt(4.0 * n_features))
+
+
+def _cell_share(n_features: int) -> float:
+    return max(0.15, count_share(n_features))
+
+
+@dataclass(frozen=True, slots=True)
+class Coreset:
+    """Points and how many rows each stands for.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        weights: float64 of shape (n_points,), at least 1.
+        noise: standard deviation of the noise in a point's sum of offsets, had they been clipped to
+            the scale's radius.
+        single: whether all rows fell into one cell.
+        hashed: whether cells lay between hyperplanes.
+        spent: share of the budget that was spent on it.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    noise: float
+    single: bool
+    hashed: bool
+    spent: float
+
+
+def wide_clusters(scale: Scale, n_clusters: int) -> bool:
+    """Say whether a round with more centers than clusters is planned."""
+    d = len(scale.center)
+    held = scale.n_rows / scale.noise(WIDE_SHARE, count_share(d))
+    cells = scale.n_rows / _least_rows(scale, 0.15) / CELLS_PER_CENTER
+    return d > GRID_FEATURES and min(held, cells) >= LEAST_WIDE * n_clusters
+
+
+def _least_rows(scale: Scale, share: float) -> float:
+    """Return how many rows a cell between hyperplanes should hold for its noise not to drown it."""
+    counts = _cell_share(len(scale.center))
+    return max(scale.noise(share, counts), 2.0 * scale.count_noise(share, counts), 4.0)
+
+
+def coreset(
+    scale: Scale, n_clusters: int, rng: np.random.Generator, share: float, fill: float = 4.0
+) -> Conversation[Coreset]:
+    """Ask for a coreset.
+
+    Args:
+        scale: what is known of the rows.
+        n_clusters: number of clusters.
+        rng: of the hyperplanes.
+        share: of the budget.
+        fill: rows that a cell of a grid should hold, in standard deviations of the noise in its count.
+    """
+    d = len(scale.center)
+    cells = scale.n_rows / _least_rows(scale, share)
+    if d <= GRID_FEATURES and cells > 3**d:
+        room = (scale.n_rows / max(fill * scale.count_noise(share, 0.8), 4.0)) ** (1.0 / d)
+        return (yield from gridded(scale, n_clusters, share, int(np.clip(floor(room), 3, 40))))
+    return (yield from hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, 12))))
+
+
+def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conversation[Coreset]:
+    """Ask for a coreset in the cells of a grid over the domain."""
+    ranges = scale.frame.ranges
+    half = ranges.width / per_axis / 2.0
+    reach = float(np.linalg.norm(half)) * (1.0 + 2.0**-30)
+    question = GridSums(ranges=ranges, per_axis=per_axis, radius=reach)
+    weights = {"count": 0.8 * share, "sum": 0.2 * share}
+    total = yield Ask(question, purpose="coreset", weights=weights)
+    counts, sums, noise = total.statistics["count"], total.statistics["sum"], _stds(total)
+    kept = np.flatnonzero(counts > max(2.5 * noise["count"], 1.0))
+    if len(kept) < n_clusters:
+        kept = np.sort(np.argsort(-counts, kind="stable")[: n_clusters + 1])
+    held = np.maximum(counts[kept], 1.0)
+    # Means are shrunk to the middle of their cell, with the variance of rows that lie anyhow in half of it.
+    prior = (2.0 * half) ** 2 / 48.0
+    offsets = sums[kept] / held[:, None] * (prior / (prior + (noise["sum"] / held[:, None]) ** 2))
+    points = question.middles()[kept] + np.clip(offsets, -half, half)
+    return Coreset(points, held, noise["sum"] * scale.radius / reach, False, False, share)
+
+
+def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
+    """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
+    d = len(scale.center)
+    directions = rng.standard_normal((d, n_planes))
+    # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.
+    normals = np.linalg.qr(directions)[0].T if n_planes <= d else directions.T
+    question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
+    counts_share = _cell_share(d)
+    weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}
+    total = yield Ask(question, purpose="coreset", weights=weights)
+    counts, noise = total.statistics["count"], _stds(total)
+    kept = np.flatnonzero(counts > max(2.0 * noise["count"], 1.0))
+    if not kept.size:
+        kept = np.array([int(np.argmax(counts))])
+    held = np.maximum(counts[kept], max(2.0 * noise["count"], 1.0))
+    offsets = denoised(total.statistics["sum"][kept], noise["sum"]) / held[:, None]
+    points = _inside(scale, scale.center + clipped(offsets, scale.radius))
+    return Coreset(points, held, noise["sum"], n_planes == 0, True, share)
+
+
+def denoised(sums: FloatArray, noise: float) -> FloatArray:
+    """Shrink the singular values of a table (n_cells, n_features) with independent noise.
+
+    Gavish and Donoho 2017, equation 7: with y a singular value in units of noise sqrt(larger side) and
+    beta the ratio of the sides, y -> sqrt((y^2 - beta - 1)^2 - 4 beta) / y above 1 + sqrt(beta), else 0.
+    """
+    left, values, right = np.linalg.svd(sums, full_matrices=False)
+    unit, beta = noise * sqrt(max(sums.shape)), min(sums.shape) / max(sums.shape)
+    y = np.maximum(values / unit, 1.0 + sqrt(beta))
+    shrunk: FloatArray = unit * np.sqrt(np.maximum((y**2 - beta - 1.0) ** 2 - 4.0 * beta, 0.0)) / y
+    return np.asarray((left * shrunk) @ right)
+
+
+def clustered(
+    scale: Scale, points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
+) -> FloatArray:
+    """Cluster a coreset: centers of shape (n_clusters, n_features). It costs nothing: totals are public.
+
+    Where points are too few, each is a center, and the others begin near the middle of all rows.
+    """
+    if len(points) >= n_clusters:
+        return _inside(scale, weighted_kmeans(points, weights, n_clusters, rng, n_init=10).centers)
+    missing = n_clusters - len(points)
+    near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal((missing, len(scale.center)))
+    return _inside(scale, np.concatenate([points, near]))
+
+
+def _inside(scale: Scale, points: FloatArray) -> FloatArray:
+    return scale.frame.ranges.clip(points)
+
+
+def _stds(total: Total) -> dict[str, float]:
+    return dict(total.noise_std or {})

@@ -1,0 +1,119 @@
+"""k-means under differential privacy whose sums are all fixed before the first: for noise of the server.
+
+A server that adds the noise knows it, and must learn no total, nor what follows from one. So the plan of
+`PrivateKMeans` cannot be used: here are as many rounds as were asked for, with equal shares of the budget,
+and a start of as many cells as follow from the number of clusters. What offsets are clipped to is still
+learnt from totals, but in octaves of the domain's radius: noise, counted in steps of the grid, is then the
+same for all of them, and which one it is shows in nothing that the server sees.
+
+Reveals to whoever opens the totals: what `PrivateKMeans` does. To a server that relays them: how many they
+are and how long, and its noise; all that is in the configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil, log2
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.private.clients import PROBE_SHARE, Lengths, by_client, probe
+from privfed.algorithms.private.coreset import GRID_FEATURES, clustered, gridded, hashed
+from privfed.algorithms.private.kmeans import Start, Steps, first_radius
+from privfed.algorithms.private.rounds import lloyd_round, started
+from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
+from privfed.algorithms.starts.starts import Init
+from privfed.core.conversation import Conversation, Setting
+from privfed.core.domain import FloatArray, frozen_array
+from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+
+GRID_SHARE, HASH_SHARE = 0.3, 0.25
+"""Share of the budget for the cells of the start."""
+
+GRID_CELLS, HASH_CELLS = 12, 2
+"""Cells of the start, for each cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedKMeans:
+    """k-means in a fixed number of noised sums (module docstring).
+
+    Args:
+        n_clusters: number of clusters.
+        rounds: number of rounds.
+        init: "coreset"; "random" or centers of shape (n_clusters, n_features), which cost nothing.
+        steps: what the rounds are, where they are not plain Lloyd steps.
+        seed: of the hyperplanes, the clustering of the coreset and random starts.
+    """
+
+    fixed: ClassVar[bool] = True
+    n_clusters: int
+    rounds: int
+    init: Init = "coreset"
+    steps: Steps = field(default_factory=Steps)
+    seed: int = 0
+
+    @property
+    def max_sums(self) -> int:
+        """Sums: three of the scale, the start, the rounds; two more for clients."""
+        return 6 + self.rounds
+
+    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+        """Find a start, then refine it; at unit "client" with clients in the place of records."""
+        rng, k = np.random.default_rng(self.seed), self.n_clusters
+        if setting.privacy is None or setting.privacy.unit == "record":
+            scale = yield from scaled(setting, k, octaves=True)
+            return (yield from self._refined(scale, rng))
+        size, share = (yield from typical_size(frame_of(setting).ranges)), 1.0 - SIZE_SHARE
+        scale = yield from by_client(scaled(setting, k, octaves=True), size, share, octaves=True)
+        lengths = yield from probe(_clipping(scale), k, size, rng)
+        scale = replace(scale, spent=scale.spent + PROBE_SHARE / share)
+        most = Lengths(*(octave(length, 1.0) for length in lengths))
+        outcome = yield from by_client(
+            self._refined(scale, rng), size, share, most, self.steps.equal, octaves=True
+        )
+        return replace(outcome, n_rows=round(outcome.n_rows * size))
+
+    def _refined(self, scale: Scale, rng: np.random.Generator) -> Conversation[ClusteringOutcome]:
+        start, centers = yield from self._started(_clipping(scale), rng)
+        state = started(centers, start.radius, start.variance(self.n_clusters))
+        history, movement = [frozen_array(centers)], np.zeros_like(centers)
+        share, frame = (1.0 - start.spent) / self.rounds, scale.frame
+        for _ in range(self.rounds):
+            before = replace(state, radius=octave(state.radius, frame.radius))
+            asking = self.steps.asking
+            question = asking and asking(frame.ranges, before.centers, before.radius)
+            state = yield from lloyd_round(scale, before, share, question)
+            movement = self.steps.movement(state.centers - before.centers, movement)
+            state = replace(state, centers=frame.ranges.clip(before.centers + movement))
+            if self.steps.keep_radius:
+                state = replace(state, radius=before.radius)
+            history.append(frozen_array(state.centers))
+        n_rows = round(scale.n_rows)
+        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, False, float("nan"))
+
+    def _started(self, scale: Scale, rng: np.random.Generator) -> Conversation[tuple[Start, FloatArray]]:
+        """Return what is known before the rounds, and the centers that they begin with."""
+        k, d, frame = self.n_clusters, len(scale.center), scale.frame
+        radius = octave(first_radius(scale, k), frame.radius)
+        if not (isinstance(self.init, str) and self.init == "coreset"):
+            low, high = frame.ranges.low, frame.ranges.high
+            points = rng.uniform(low, high, (k, d)) if isinstance(self.init, str) else self.init
+            return Start(scale, points, np.ones(k), radius, 0.0, k, True, scale.spent), points
+        if d <= GRID_FEATURES:
+            per_axis = ceil((GRID_CELLS * k) ** (1.0 / d))
+            found = yield from gridded(scale, k, GRID_SHARE, int(np.clip(per_axis, 3, 40)))
+        else:
+            found = yield from hashed(scale, rng, HASH_SHARE, min(ceil(log2(HASH_CELLS * k)), 12))
+        spent = scale.spent + found.spent
+        start = Start(
+            scale, found.points, found.weights, radius, found.noise, len(found.points), found.single, spent
+        )
+        return start, clustered(scale, found.points, found.weights, k, rng)
+
+
+def _clipping(scale: Scale) -> Scale:
+    """Return a scale whose radius is in octaves of the domain's."""
+    return replace(scale, radius=octave(scale.radius, scale.frame.radius))

@@ -1,0 +1,231 @@
+"""k-means under differential privacy of one record, from noised sums alone.
+
+At most 13 sums: how many rows there are, their centre and radius (`dp_scale`), a coreset (`dp_coreset`),
+in many dimensions a round with several times as many centers as clusters, and two to eight Lloyd rounds
+(`dp_rounds`), as many as the noise lets pay. docs/algorithms/dp_kmeans.md has the why and the figures.
+
+Privacy. A record has one cell in each question, so that a question costs (D / s)^2 for each entry, D its
+bound and s its noise; that is the weight that it is asked with. Each weight is fixed before its question
+by earlier totals, and all weights together are at most 1: the claim is the whole budget (Gaussian
+differential privacy under adaptive composition; the proof is in docs/privacy/accounting.md). All the
+rest is post-processing of noised totals.
+
+Reveals to whoever opens the totals: noised totals only; see the modules above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import log2, sqrt
+
+import numpy as np
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.private.clients import PROBE_SHARE, by_client, probe
+from privfed.algorithms.private.coreset import (
+    CELLS_PER_CENTER,
+    GRID_FEATURES,
+    LEAST_WIDE,
+    MOST_WIDE,
+    WIDE_SHARE,
+    Coreset,
+    clustered,
+    coreset,
+    count_share,
+    wide_clusters,
+)
+from privfed.algorithms.private.rounds import lloyd_round, started
+from privfed.algorithms.private.scale import Scale, frame_of, scaled
+from privfed.algorithms.starts.starts import Init
+from privfed.core.conversation import Conversation, Setting
+from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.numerics.weighted_kmeans import weighted_kmeans
+from privfed.questions.bounded_sums import SumsInCells
+from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+
+MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the Lloyd rounds begin.
+
+    Args:
+        scale: what is known of the rows.
+        points: a weighted set that stands for the rows, float64 of shape (n_points, n_features).
+        weights: of the points.
+        radius: what offsets are clipped to in the first round.
+        noise: standard deviation of the noise in one coordinate of a point's sum.
+        n_points: points that the noise was spread over.
+        single: whether nothing but the centre is known.
+        spent: share of the budget that was spent.
+    """
+
+    scale: Scale
+    points: FloatArray
+    weights: FloatArray
+    radius: float
+    noise: float
+    n_points: int
+    single: bool
+    spent: float
+
+    def variance(self, n_clusters: int) -> float:
+        """Return how unsure a coordinate of a center among `n_clusters` is."""
+        if self.single:
+            return self.scale.radius**2 / len(self.scale.center)
+        each = self.scale.n_rows / n_clusters
+        return self.noise**2 * max(1.0, self.n_points / n_clusters) / each**2
+
+
+def first_radius(scale: Scale, n_clusters: int) -> float:
+    """Return what offsets from a center are clipped to in the first round."""
+    d = len(scale.center)
+    if d > GRID_FEATURES:
+        return 0.9 * scale.radius
+    return float(min(scale.radius, 0.8 * scale.frame.radius * n_clusters ** (-1.0 / d)))
+
+
+def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
+    """Find a coreset, and refine it where it pays."""
+    d, wide = len(scale.center), wide_clusters(scale, n_clusters)
+    share = 0.15 if wide else 0.30 if d <= GRID_FEATURES else 0.25
+    found = yield from coreset(scale, n_clusters, rng, share)
+    radius = first_radius(scale, n_clusters)
+    start = Start(
+        scale,
+        found.points,
+        found.weights,
+        radius,
+        found.noise,
+        len(found.points),
+        found.single,
+        scale.spent + found.spent,
+    )
+    return (yield from _widened(start, found, n_clusters, rng)) if wide and found.hashed else start
+
+
+def _widened(start: Start, found: Coreset, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
+    """Replace the coreset by the centers of a round with several times as many centers as clusters."""
+    scale = start.scale
+    affordable = scale.n_rows / scale.noise(WIDE_SHARE, count_share(len(scale.center)))
+    n_wide = int(min(MOST_WIDE * n_clusters, affordable, len(found.points) / CELLS_PER_CENTER))
+    if n_wide < LEAST_WIDE * n_clusters:
+        return start
+    centers = weighted_kmeans(found.points, found.weights, n_wide, rng, n_init=2, max_iter=50).centers
+    state = started(scale.frame.ranges.clip(centers), start.radius, start.variance(n_wide))
+    state = yield from lloyd_round(scale, state, WIDE_SHARE, purpose="wide")
+    spent = start.spent + WIDE_SHARE
+    return Start(
+        scale, state.centers, state.counts, start.radius, start.noise, start.n_points, start.single, spent
+    )
+
+
+def rounds_for(start: Start, n_clusters: int, share: float) -> int:
+    """Return how many rounds a share of the budget is best spread over: fewer where noise is high."""
+    scale, counts = start.scale, count_share(len(start.scale.center))
+    noise = scale.noise(share, counts) * n_clusters / scale.n_rows * start.radius / scale.radius
+    return int(np.clip(round(1.2 * sqrt(log2(max(n_clusters, 2)) / noise)), 2, MOST_ROUNDS))
+
+
+Asking = Callable[[Ranges, FloatArray, float], SumsInCells]
+"""Gives what a round asks, from ranges, centers and the radius that offsets are clipped to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """What a round asks, and how far the centers follow it.
+
+    Args:
+        asking: what a round asks; None for a Lloyd step.
+        learning_rate: share of the way to what the round gave, in (0, 1].
+        momentum: share of the last movement that is added (Holzer et al. 2023, eq. 6), in [0, 1).
+        smoothing: share of the last movement in a movement (Triebe and Rajagopal 2019), in [0, 1).
+        keep_radius: clip all rounds alike: fuzzy records far from a center belong to it too.
+        equal: whether clients count alike, however many rows they hold (unit "client").
+    """
+
+    asking: Asking | None = None
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    smoothing: float = 0.0
+    keep_radius: bool = False
+    equal: bool = False
+
+    def movement(self, step: FloatArray, last: FloatArray) -> FloatArray:
+        """Return how far centers move, given a round's step and their last movement."""
+        moved: FloatArray = self.learning_rate * step
+        return (1.0 - self.smoothing) * moved + (self.smoothing + self.momentum) * last
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateKMeans:
+    """k-means under differential privacy of one record or one client (module docstring).
+
+    Args:
+        n_clusters: number of clusters.
+        init: "coreset"; "random" or centers of shape (n_clusters, n_features), which cost nothing.
+        max_iter: most rounds.
+        steps: what the rounds are, where they are not plain Lloyd steps.
+        seed: of the hyperplanes, the clustering of the coreset and random starts.
+    """
+
+    n_clusters: int
+    init: Init = "coreset"
+    max_iter: int = MOST_ROUNDS
+    steps: Steps = Steps()
+    seed: int = 0
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more for clients."""
+        return 7 + MOST_ROUNDS
+
+    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+        """Find a start, then refine it; at unit "client" with clients in the place of records."""
+        rng, k = np.random.default_rng(self.seed), self.n_clusters
+        if setting.privacy is None or setting.privacy.unit == "record":
+            scale = yield from scaled(setting, k)
+            return (yield from self._refined(scale, rng))
+        size, share = (yield from typical_size(frame_of(setting).ranges)), 1.0 - SIZE_SHARE
+        scale = yield from by_client(scaled(setting, k), size, share)
+        lengths = yield from probe(scale, k, size, rng)
+        spent = scale.spent + PROBE_SHARE / share
+        scale = replace(scale, spent=spent, count_length=lengths.counts, sum_length=lengths.sums)
+        outcome = yield from by_client(self._refined(scale, rng), size, share, lengths, self.steps.equal)
+        return replace(outcome, n_rows=round(outcome.n_rows * size))
+
+    def _refined(self, scale: Scale, rng: np.random.Generator) -> Conversation[ClusteringOutcome]:
+        start = yield from self._start(scale, rng)
+        centers = start.points
+        if isinstance(self.init, str) and self.init == "coreset":
+            centers = clustered(scale, start.points, start.weights, self.n_clusters, rng)
+        return (yield from self.refined(start, centers))
+
+    def refined(self, start: Start, centers: FloatArray) -> Conversation[ClusteringOutcome]:
+        """Do as many rounds as pay from given centers, with what is left of the budget."""
+        scale = start.scale
+        state = started(centers, start.radius, start.variance(self.n_clusters))
+        history, rest = [frozen_array(centers)], 1.0 - start.spent
+        rounds = min(self.max_iter, rounds_for(start, self.n_clusters, rest))
+        movement = np.zeros_like(centers)
+        for _ in range(rounds):
+            before, radius = state, state.radius
+            question = self.steps.asking and self.steps.asking(scale.frame.ranges, before.centers, radius)
+            state = yield from lloyd_round(scale, before, rest / rounds, question)
+            movement = self.steps.movement(state.centers - before.centers, movement)
+            centers = scale.frame.ranges.clip(before.centers + movement)
+            state = replace(state, centers=centers, radius=radius if self.steps.keep_radius else state.radius)
+            history.append(frozen_array(centers))
+        n_rows = round(scale.n_rows)
+        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, False, float("nan"))
+
+    def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:
+        """Return the coreset, or the given centers as points of which nothing is sure."""
+        if isinstance(self.init, str) and self.init == "coreset":
+            return (yield from begin(scale, self.n_clusters, rng))
+        ranges, shape = scale.frame.ranges, (self.n_clusters, len(scale.center))
+        points = rng.uniform(ranges.low, ranges.high, shape) if isinstance(self.init, str) else self.init
+        ones = np.ones(len(points))
+        return Start(scale, points, ones, first_radius(scale, shape[0]), 0.0, len(points), True, scale.spent)

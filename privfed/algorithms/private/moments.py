@@ -1,0 +1,92 @@
+"""Mean and variance of each feature under differential privacy: four noised sums.
+
+Number of rows and spread place the clipping radius (`dp_scale`); a larger share of the budget then asks
+for the sum of offsets from the noised centre, and for the sum of squared offsets.
+
+Reveals to whoever opens the totals: these sums, noised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.algorithms.private.clients import by_client
+from privfed.algorithms.private.scale import Scale, frame_of, scaled
+from privfed.core.conversation import Ask, Conversation, Setting
+from privfed.core.domain import FloatArray
+from privfed.core.question import register
+from privfed.numerics.distances import IntArray
+from privfed.questions.bounded_sums import CenterSum, SizeSums
+from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+from privfed.questions.moments import Moments
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SquareSum(CenterSum):
+    """Ask for the sum of squared offsets from a point, feature by feature, clipped as a vector."""
+
+    asks: ClassVar[tuple[str, ...]] = ("sum",)
+
+    def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return squared offsets from the point; beyond float64 they are as good as infinite."""
+        cells, offsets = super().place(rows)
+        return cells, np.square(np.clip(offsets, -1e150, 1e150))
+
+
+@dataclass(frozen=True)
+class PrivateMoments:
+    """The conversation that finds noised moments; with `spread=False` the number of rows only.
+
+    Args:
+        spread: whether mean and variance are wanted.
+    """
+
+    spread: bool = True
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: client sizes, those of the scale, offsets and squares."""
+        return 6
+
+    def converse(self, setting: Setting) -> Conversation[Moments]:
+        """Find the moments; at unit "client" with clients in the place of records."""
+        conversation = self._moments(setting) if self.spread else _rows(setting)
+        if setting.privacy is None or setting.privacy.unit == "record":
+            return (yield from conversation)
+        size = yield from typical_size(frame_of(setting).ranges)
+        found = yield from by_client(conversation, size, 1.0 - SIZE_SHARE)
+        return Moments(found.ranges, round(found.n_rows * size), found.mean, found.var)
+
+    def _moments(self, setting: Setting) -> Conversation[Moments]:
+        scale = yield from scaled(setting, 1)
+        share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
+        # Four in five rows lie within the radius; of Gaussian rows hardly any beyond twice that.
+        radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
+        asked = CenterSum(ranges=ranges, center=scale.center, radius=radius)
+        shift = yield from _mean(asked, scale, share, "mean")
+        # The squares of d like features are together sqrt(d) times shorter than their sum.
+        reach = radius**2 / min(np.sqrt(d), 4.0)
+        center = ranges.clip(scale.center + shift)
+        square = SquareSum(ranges=ranges, center=center, radius=reach)
+        variance = yield from _mean(square, scale, share, "variance")
+        # No feature varies less than a hair of its range: noise may make a small variance negative.
+        least = (1e-3 * ranges.width) ** 2
+        return Moments(ranges, round(scale.n_rows), center, np.maximum(variance, least))
+
+
+def _mean(question: CenterSum, scale: Scale, share: float, purpose: str) -> Conversation[FloatArray]:
+    total = yield Ask(question, purpose=purpose, weights={"sum": share})
+    mean: FloatArray = total.statistics["sum"][0] / scale.n_rows
+    return mean
+
+
+def _rows(setting: Setting) -> Conversation[Moments]:
+    frame = frame_of(setting)
+    question = SizeSums(ranges=frame.ranges, center=frame.middle, radius=frame.radius)
+    total = yield Ask(question, purpose="size", weights={"count": 0.99, "distance": 0.01})
+    n_rows = max(1, round(float(total.statistics["count"][0])))
+    return Moments(frame.ranges, n_rows, frame.middle, np.full_like(frame.middle, np.nan))

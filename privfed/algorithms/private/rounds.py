@@ -1,0 +1,87 @@
+"""A Lloyd round under noise: each center moves as far as its step is more than noise.
+
+The step of a center is the noised mean of its rows' clipped offsets. How much of it is noise is known;
+how far centers still move is estimated from the steps themselves. The center takes the share of the step
+that a Kalman filter would: a gain near 1 for clusters of many rows, near 0 where noise drowns them.
+
+Reveals to whoever opens the total: noised counts and sums of offsets of the rows nearest to each
+center, and the noised sum of all rows' distances to theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.algorithms.private.coreset import count_share
+from privfed.algorithms.private.scale import Scale, chi_ratio, clipped
+from privfed.core.conversation import Ask, Conversation
+from privfed.core.domain import FloatArray
+from privfed.questions.bounded_sums import RelativeSums, SumsInCells
+
+DISTANCE_SHARE = 0.03
+"""Share of a round's weight for the sum of distances, which tells how far to clip in the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Centers between rounds.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        radius: what offsets are clipped to in the next round.
+        variance: of each center's coordinates, as far as they are unsure; float64 of shape (n_clusters,).
+        counts: noised rows of each cluster, at least 1, shape (n_clusters,).
+        gain: share of the last step that each center took, shape (n_clusters,).
+    """
+
+    centers: FloatArray
+    radius: float
+    variance: FloatArray
+    counts: FloatArray
+    gain: FloatArray
+
+
+def started(centers: FloatArray, radius: float, variance: float) -> State:
+    """Return the state before the first round."""
+    k = len(centers)
+    return State(centers, radius, np.full(k, variance), np.ones(k), np.zeros(k))
+
+
+def weights_of(n_features: int, share: float, asks: tuple[str, ...]) -> dict[str, float]:
+    """Return how a round's share of the budget is split among counts, sums and distances."""
+    counts, distances = count_share(n_features), DISTANCE_SHARE if "distance" in asks else 0.0
+    parts = {"count": counts * (1.0 - distances), "sum": (1.0 - counts) * (1.0 - distances)}
+    return {name: share * (parts | {"distance": distances})[name] for name in asks}
+
+
+def lloyd_round(
+    scale: Scale, state: State, share: float, question: SumsInCells | None = None, purpose: str = "round"
+) -> Conversation[State]:
+    """Ask for one round and move the centers.
+
+    Args:
+        scale: what is known of the rows.
+        state: the centers.
+        share: of the budget, for this round.
+        question: what is asked instead of a Lloyd step, its radius the state's.
+        purpose: for people.
+    """
+    d, radius = len(scale.center), state.radius
+    if question is None:
+        question = RelativeSums(ranges=scale.frame.ranges, centers=state.centers, radius=radius)
+    total = yield Ask(question, purpose=purpose, weights=weights_of(d, share, question.asks))
+    noise, raw = dict(total.noise_std or {}), total.statistics["count"]
+    counts = np.maximum(raw, max(2.0 * noise["count"], 1.0))
+    of_noise = (noise["sum"] / counts) ** 2
+    step = clipped(total.statistics["sum"] / counts[:, None], radius)
+    to_go = np.maximum(np.square(step).mean(axis=1) - of_noise - state.variance, 0.0)
+    unsure = state.variance + to_go
+    gain = np.where(raw < 2.0 * noise["count"], 0.0, unsure / (unsure + of_noise))
+    centers = scale.frame.ranges.clip(state.centers + gain[:, None] * step)
+    if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:
+        mean = float(total.statistics["distance"][0]) / scale.n_rows
+        wanted = (mean + 0.5 * error) * min(chi_ratio(d), 1.7)
+        radius = float(np.clip(wanted, 0.2 * radius, radius))
+    return State(centers, radius, np.where(gain > 0.0, gain * of_noise, state.variance), counts, gain)

@@ -1,0 +1,201 @@
+"""Where the rows lie, under differential privacy: how many there are, their centre, and their radius.
+
+Three sums of 6.5 % of the budget. What they find fixes how far later offsets are clipped, and so how
+much noise each later sum needs.
+
+Reveals to whoever opens the totals, all noised: the number of rows; the sum of their distances to the
+domain's middle; their sum; a histogram of their distances to the centre, and the sum of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log2, sqrt
+
+import numpy as np
+from scipy.stats import chi
+
+from privfed.core.conversation import Ask, Conversation, Setting
+from privfed.core.domain import Ball, FloatArray, Ranges
+from privfed.errors import PrivacyError
+from privfed.questions.bounded_sums import CenterSum, DistanceHistogram, SizeSums
+
+SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.01, "distance": 0.01}
+"""Share of the budget of each release."""
+
+MOST_ROWS = 1 << 24
+"""Rows of a client that grids have room for where no bound is declared; more are clipped from the sums."""
+
+N_SHELLS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The declared domain, as algorithms under differential privacy use it.
+
+    Args:
+        ranges: of each feature, and most rows of a client.
+        middle: of the domain, float64 of shape (n_features,).
+        radius: of the domain around it: a ball's radius, or half a box's diagonal.
+    """
+
+    ranges: Ranges
+    middle: FloatArray
+    radius: float
+
+    @property
+    def unit(self) -> float:
+        """Half width of a cube of the domain's radius."""
+        return self.radius / sqrt(self.ranges.n_features)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What is known of the rows as a whole.
+
+    Args:
+        frame: the domain.
+        budget: mu^2 in terms of the noise that totals really carry: shares of it predict later noise.
+        replaced: whether neighbours replace a record, rather than add or remove one.
+        n_rows: noised number of rows, positive.
+        center: noised mean, shrunk; float64 of shape (n_features,).
+        radius: about four in five rows lie within this distance of the center.
+        spent: share of the budget that was spent.
+        count_length: what one unit adds to counts in cells at most, in L2 norm; 1 for a record.
+        sum_length: what it adds to sums in cells, in units of the radius; 1 for a record.
+    """
+
+    frame: Frame
+    budget: float
+    replaced: bool
+    n_rows: float
+    center: FloatArray
+    radius: float
+    spent: float
+    count_length: float = 1.0
+    sum_length: float = 1.0
+
+    def noise(self, share: float, counts: float) -> float:
+        """Predict the length of the noise in a cell's sum, in units of the clipping radius.
+
+        Args:
+            share: of the budget that the question is asked for.
+            counts: share of that for counts; the rest is for sums.
+        """
+        one = self.sum_length * self._dearer(counts)
+        return one * sqrt(self.frame.ranges.n_features / (share * (1.0 - counts) * self.budget))
+
+    def count_noise(self, share: float, counts: float) -> float:
+        """Predict the standard deviation of the noise in a cell's count; arguments as for `noise`."""
+        return self.count_length * self._dearer(counts) / sqrt(share * counts * self.budget)
+
+    def _dearer(self, counts: float) -> float:
+        # Replacing a record turns a sum within its cell, or moves record and sum to another one.
+        return sqrt(max(4.0 * (1.0 - counts), 2.0)) if self.replaced else 1.0
+
+
+def frame_of(setting: Setting) -> Frame:
+    """Return the frame of a setting that declares a domain.
+
+    Raises:
+        PrivacyError: there is no privacy, or no domain.
+    """
+    if setting.privacy is None or setting.domain is None:
+        raise PrivacyError("this algorithm is for differential privacy: pass privacy=Privacy(...).")
+    low, high = setting.domain.bounds(setting.n_features)
+    radius = float(np.linalg.norm(high - low) / 2.0)
+    if isinstance(setting.domain, Ball):
+        radius = setting.domain.radius
+    return Frame(Ranges(low, high, setting.domain.max_rows or MOST_ROWS), (low + high) / 2.0, radius)
+
+
+def chi_ratio(n_features: int) -> float:
+    """Return the 0.8-quantile over the mean of a chi distribution: of distances to a Gaussian's centre."""
+    return float(chi.ppf(0.8, n_features) / chi.mean(n_features))
+
+
+def replaces_records(setting: Setting) -> bool:
+    """Say whether neighbours replace a record: sums in cells then cost more than twice-priced ones."""
+    terms = setting.privacy
+    return terms is not None and terms.neighbours == "replace-one" and terms.unit == "record"
+
+
+def octave(length: float, unit: float) -> float:
+    """Return unit / 2^j, j from 0 to 40, that is nearest to a length in ratio."""
+    return unit * 2.0 ** -min(max(round(log2(unit / max(length, unit * 2.0**-41))), 0), 40)
+
+
+def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversation[Scale]:
+    """Find the number of rows, their centre and their radius with three sums.
+
+    Args:
+        setting: declares privacy and a domain.
+        n_clusters: number of clusters.
+        octaves: clip to octaves of the domain's radius: noise, in steps, is then the same for all.
+    """
+    frame, replaced = frame_of(setting), replaces_records(setting)
+    ranges, d = frame.ranges, setting.n_features
+    total = yield Ask(
+        SizeSums(ranges=ranges, center=frame.middle, radius=frame.radius),
+        purpose="size",
+        weights={"count": SHARES["rows"], "distance": SHARES["spread"]},
+    )
+    noise = _noise(total.noise_std)
+    budget = (frame.radius / noise["distance"]) ** 2 / SHARES["spread"]
+    n_rows = max(float(total.statistics["count"][0]), 2.0 * n_clusters, 1.0)
+    spread, unsure = float(total.statistics["distance"][0]) / n_rows, noise["distance"] / n_rows
+    cap = frame.radius
+    if unsure <= 0.25 * frame.radius:
+        cap = float(np.clip(1.2 * (spread + unsure), 0.2 * frame.radius, frame.radius))
+    cap = octave(cap, frame.radius) if octaves else cap
+
+    total = yield Ask(
+        CenterSum(ranges=ranges, center=frame.middle, radius=cap),
+        purpose="center",
+        weights={"sum": SHARES["center"]},
+    )
+    offset = total.statistics["sum"][0] / n_rows
+    variance = (_noise(total.noise_std)["sum"] / n_rows) ** 2
+    # James and Stein, positive part: towards the middle as far as the offset may be noise alone. Where
+    # noise is longer than any mean may be, what is left is still noise: the mean is within the cap.
+    shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
+    prior = (0.5 * cap) ** 2 / d
+    offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
+    center = np.clip(frame.middle + offset, ranges.low, ranges.high)
+    scale = Scale(frame, budget, replaced, n_rows, center, cap, 0.0)
+    return (yield from _with_radius(scale, min(1.5 * cap, 2.0 * frame.radius)))
+
+
+def _with_radius(scale: Scale, cap: float) -> Conversation[Scale]:
+    frame, n_rows = scale.frame, scale.n_rows
+    total = yield Ask(
+        DistanceHistogram(ranges=frame.ranges, center=scale.center, radius=cap, n_bins=N_SHELLS),
+        purpose="radius",
+        weights={"count": SHARES["shells"], "distance": SHARES["distance"]},
+    )
+    noise = _noise(total.noise_std)
+    unsure = noise["count"] * sqrt(N_SHELLS)
+    radius = min(0.7 * frame.radius, cap)
+    if unsure < 0.15 * n_rows:
+        reached = np.flatnonzero(total.statistics["count"].cumsum() >= 0.8 * n_rows - 0.5 * unsure)
+        radius = cap * (reached[0] + 1) / N_SHELLS if reached.size else cap
+    elif noise["distance"] / n_rows < 0.25 * cap:
+        mean = float(total.statistics["distance"][0]) / n_rows
+        radius = float(
+            np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), 0.25 * cap, min(cap, 0.7 * frame.radius))
+        )
+    return replace(scale, radius=radius, spent=sum(SHARES.values()))
+
+
+def clipped(vectors: FloatArray, radius: FloatArray | float) -> FloatArray:
+    """Scale each row (n, d) to a norm of at most `radius`."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    # A length of zero must not overflow the ratio.
+    shorter: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(lengths, 1e-150))
+    return shorter
+
+
+def _noise(noise_std: object) -> dict[str, float]:
+    if not isinstance(noise_std, dict):
+        raise PrivacyError("a total came without the standard deviation of its noise.")
+    return noise_std

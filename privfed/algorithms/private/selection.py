@@ -1,0 +1,136 @@
+"""The number of clusters under differential privacy: chosen on one paid coreset, then refined.
+
+Fits and indices of all candidates work on the noised coreset alone: they cost nothing, however many there
+are. The index takes each point of the coreset for the rows that it stands for.
+
+Reveals to whoever opens the totals: what `privfed.algorithms.private.kmeans` reveals, with more of the budget
+on the coreset, and no more for more candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.private.coreset import Coreset, clustered, coreset
+from privfed.algorithms.private.kmeans import PrivateKMeans, Start, first_radius
+from privfed.algorithms.private.scale import scaled
+from privfed.core.conversation import Conversation, Setting
+from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.statistics import Statistics
+from privfed.errors import PrivacyError
+from privfed.numerics.distances import assign
+from privfed.numerics.memberships import memberships
+from privfed.questions.fuzzy_spread import index_from
+
+CORESET_SHARE = 0.75
+"""Share of the budget for the coreset, of which the choice and the start are made."""
+
+FILL = 3.0
+"""A finer grid than for a fit alone: the index needs the clusters' borders more than their means."""
+
+
+def fuzzy_davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray, m: float) -> float:
+    """Return the fuzzy Davies-Bouldin index of weighted points, with p = 2 and q = 1."""
+    distances = np.linalg.norm(points[:, None] - centers, axis=2)
+    total = Statistics(
+        spread=weights @ distances, membership=weights @ memberships(points, centers, m), rows=[weights.sum()]
+    )
+    return index_from(total, centers, 2.0, 1.0)
+
+
+def davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray) -> float:
+    """Return the Davies-Bouldin index of weighted points; infinite where fewer than two clusters hold any."""
+    labels = assign(points, centers)
+    size = np.bincount(labels, weights, len(centers))
+    held = np.flatnonzero(size > 0.0)
+    if len(held) < 2:
+        return float("inf")
+    length = np.linalg.norm(points - centers[labels], axis=1)
+    spread = np.bincount(labels, weights * length, len(centers))[held] / size[held]
+    apart = np.linalg.norm(centers[held][:, None] - centers[held], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    return float(((spread[:, None] + spread) / np.maximum(apart, 1e-300)).max(axis=1).mean())
+
+
+def fuzzy_centers(points: FloatArray, weights: FloatArray, centers: FloatArray, m: float) -> FloatArray:
+    """Do fuzzy c-means steps on weighted points, from given centers, until they rest."""
+    for _ in range(100):
+        powers = weights[:, None] * memberships(points, centers, m) ** m
+        moved = powers.T @ points / np.maximum(powers.sum(axis=0), 1e-300)[:, None]
+        if np.linalg.norm(moved - centers) < 1e-6 * np.linalg.norm(points.std(axis=0)):
+            break
+        centers = moved
+    return centers
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What a selection ends with.
+
+    Args:
+        n_clusters: the chosen number.
+        indices: of the candidates, in their order.
+        outcomes: of the candidates: the coreset's clustering, refined for the chosen number only.
+    """
+
+    n_clusters: int
+    indices: tuple[float, ...]
+    outcomes: tuple[ClusteringOutcome, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSelection:
+    """Choose a number of clusters by the smallest index on a coreset, and refine that clustering.
+
+    Args:
+        candidates: numbers of clusters, ascending.
+        algorithm: what refines.
+        m: fuzzifier of the fits and the index; None for crisp ones.
+    """
+
+    candidates: tuple[int, ...]
+    algorithm: PrivateKMeans
+    m: float | None = None
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums: those of the algorithm."""
+        return self.algorithm.max_sums
+
+    def converse(self, setting: Setting) -> Conversation[Selected]:
+        """Ask for the coreset, choose on it, and refine.
+
+        Raises:
+            PrivacyError: at unit "client".
+        """
+        if setting.privacy is None or setting.privacy.unit != "record":
+            raise PrivacyError('the number of clusters is chosen at unit "record" only; fit one number.')
+        rng = np.random.default_rng(self.algorithm.seed)
+        most = max(self.candidates)
+        scale = yield from scaled(setting, most)
+        found = yield from coreset(scale, most, rng, CORESET_SHARE, FILL)
+        spent, single = scale.spent + found.spent, found.single
+        fits = [clustered(scale, found.points, found.weights, k, rng) for k in self.candidates]
+        tried = [self._tried(found, centers) for centers in fits]
+        place = int(np.argmin([index for _, index in tried]))
+        k = self.candidates[place]
+        n_points = len(found.points)
+        radius = first_radius(scale, k)
+        start = Start(scale, found.points, found.weights, radius, found.noise, n_points, single, spent)
+        refined = yield from replace(self.algorithm, n_clusters=k).refined(start, tried[place][0])
+        outcomes = [
+            ClusteringOutcome(centers, (frozen_array(centers),), None, refined.n_rows, False, index)
+            for centers, index in tried
+        ]
+        outcomes[place] = refined
+        return Selected(k, tuple(index for _, index in tried), tuple(outcomes))
+
+    def _tried(self, found: Coreset, centers: FloatArray) -> tuple[FloatArray, float]:
+        points, weights = found.points, found.weights
+        if self.m is None:
+            return centers, davies_bouldin(points, weights, centers)
+        centers = fuzzy_centers(points, weights, centers, self.m)
+        return centers, fuzzy_davies_bouldin(points, weights, centers, self.m)

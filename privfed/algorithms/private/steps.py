@@ -1,0 +1,174 @@
+"""Other steps than Lloyd's under differential privacy: fuzzy ones, and several local ones of a client.
+
+A fuzzy record belongs to all clusters by degrees u. As the u sum to 1 and m >= 1, the vector of u^m is
+no longer than 1 in L2 norm, and that of u^m clip(x - c, R), over all clusters, no longer than R: the
+bounds of a record in one cell hold. Replacing a record costs the most at one of the two ends that crisp
+records have: with t = sum u v of old and new memberships, counts move by at most 2 - 2 t and sums by
+R^2 (2 + 2 t), squared. For that the sums are made of memberships that were truncated before.
+
+Several local steps have no useful bound for a record: they are asked of clients as a whole
+(`dp_clients`), each center's movement clipped to the radius and weighted.
+
+Reveals to whoever opens the totals: these sums, with the noise that they were paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.coarseness import Coarseness
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.memberships import check_fuzzifier, distances_alone, shares
+from privfed.privacy.bounds import Bound, RecordBounded, counted, in_cells, magnitude, step_of, truncated
+from privfed.questions.bounded_sums import HAIR, SumsInCells
+from privfed.questions.lloyd import check_centers
+
+
+def _described(bounds: Mapping[str, float], shape: tuple[int, int], rows: float) -> StatisticsSpec:
+    """Describe counts, sums and distances of `rows` rows at most, each up to its bound."""
+    shapes: dict[str, tuple[int, ...]] = {"count": shape[:1], "sum": shape, "distance": (1,)}
+    return StatisticsSpec(
+        *(
+            Entry(name, shapes[name], -rows * l2 if name == "sum" else 0.0, rows * l2, step_of(l2))
+            for name, l2 in bounds.items()
+        )
+    )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FuzzyRelativeSums(SumsInCells, RecordBounded):
+    """Ask for a fuzzy step: sums of u^m, of u^m times clipped offsets, and of distances to the nearest.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    asks: ClassVar[tuple[str, ...]] = ("count", "sum", "distance")
+    centers: FloatArray
+    m: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_centers(self.centers, self.ranges)
+        check_fuzzifier(self.m)
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of a record in one cell (module docstring)."""
+        return {"count": counted(), "sum": in_cells(self.radius), "distance": magnitude(self.radius)}
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most the rows of a client, each up to its bound."""
+        bounds = {name: bound.l2 for name, bound in self.bounds.items()}
+        return _described(bounds, (len(self.centers), self.ranges.n_features), self.ranges.rows)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        squares = distances_alone(rows, self.centers)
+        # A hair less, so that rounding makes no vector of memberships longer than one.
+        powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
+        step, reach = step_of(self.radius), self.radius * HAIR
+        sums = np.empty(self.centers.shape)
+        for j, center in enumerate(self.centers):
+            offsets = rows - center
+            lengths = np.sqrt(np.einsum("nd,nd->n", offsets, offsets))
+            factors = powers[j] * np.minimum(1.0, reach / np.maximum(lengths, reach))
+            sums[j] = truncated(offsets * factors[:, None], step).sum(axis=0)
+        nearest = truncated(np.minimum(np.sqrt(squares.min(axis=0)), reach), step)
+        return Statistics(count=powers.sum(axis=1), sum=sums, distance=[nearest.sum()])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalMovements(SumsInCells):
+    """Ask what several local steps make of the centers: weights, and weighted movements up to a radius.
+
+    Statistics: `count` (n_clusters,), the weights; `sum` (n_clusters, n_features), each weight times the
+    movement of its center.
+
+    Args:
+        steps: asks for weights, and for weighted local centers or weighted movements, as its first and
+            second entry; its ranges are those of this question.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    steps: Question
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_centers(self._centers, self.ranges)
+        mine, theirs = self.ranges, self.steps.ranges
+        same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
+        if not same or mine.rows != theirs.rows:
+            raise ArgumentError("movements have the ranges of the local steps in them.")
+        if [entry.shape for entry in self.steps.spec.entries] != [
+            self._centers.shape[:1],
+            self._centers.shape,
+        ]:
+            raise ArgumentError("local steps need a weight and a sum for each center.")
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Weights that count rows are counts still."""
+        inner = self.steps.declaration
+        return inner and Declaration(row_counts=(RowCounts("count", ("sum",)),) if inner.row_counts else ())
+
+    @property
+    def _centers(self) -> FloatArray:
+        centers = getattr(self.steps, "centers", None)
+        if not isinstance(centers, np.ndarray):
+            raise ArgumentError(f"{type(self.steps).__name__} does no local steps from centers.")
+        return centers
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the rows of a client, and that many movements."""
+        rows = float(np.max(np.asarray(self.steps.spec.entries[0].high)))
+        return _described({"count": 1.0, "sum": self.radius}, self._centers.shape, max(rows, 1.0))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
+        with np.errstate(all="ignore"):  # A warning would tell of the rows.
+            return self._moved(self.steps.answer_in_any_case(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from local steps that show no small cluster."""
+        return self._moved(self.steps.answer_coarsely(clients, generators, coarseness))
+
+    def _moved(self, answers: Sequence[Statistics]) -> list[Statistics]:
+        weight, total = (entry.name for entry in self.steps.spec.entries)
+        return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
+
+    def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:
+        # What a user's weighting makes of some rows may be no number, or negative: no weight then.
+        kept, high = np.isfinite(weight) & (weight >= 0.0), np.asarray(self.steps.spec.entries[0].high)
+        kept &= np.isfinite(total).all(axis=1)
+        within = np.where(kept, high / np.fmax(weight, high), 0.0)
+        weight = np.where(kept, weight, 0.0) * within
+        total = np.where(kept[:, None], total, 0.0) * within[:, None]
+        movement = total if moved else total - weight[:, None] * self._centers
+        length, reach = np.linalg.norm(movement, axis=1), weight * self.radius * HAIR
+        shorter = np.divide(reach, length, out=np.ones_like(length), where=length > reach)
+        return Statistics(count=weight, sum=movement * shorter[:, None])

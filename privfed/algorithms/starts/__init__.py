@@ -1,0 +1,1 @@
+"""Starting centroids, each found through the door."""

@@ -1,0 +1,229 @@
+"""Starting centroids, each found through the door.
+
+`coreset` asks for counts and sums in public cells, once a run, and seeds on the cells' means. Reveals to
+whoever opens the total: those counts and sums over all clients; a cell can hold a single row.
+`kfed` does the same over the clients' own local centroids, in every restart anew, then moves the start by
+summed Lloyd steps over them. Reveals to whoever opens the totals: those counts and sums over all clients'
+centroids. Who sees a client's own answers gets its centroids out of them and, with its number and sum of
+rows (the range sum), how many rows each is of: the sums of its rows over its own clusters, from which
+`privfed.attacks.Differencing` takes rows. `random` draws from the ranges; an array is taken as it is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from privfed.core.conversation import EVERYONE, Ask, Conversation
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import ClientData, register
+from privfed.errors import ArgumentError, DataError
+from privfed.numerics.distances import cell_sums
+from privfed.questions.cells import CellSums, cell_layout
+from privfed.questions.local_points import (
+    LocalMeans,
+    LocalPoints,
+    PointCells,
+    WeightedPoints,
+    no_means,
+    summed_kmeans,
+)
+from privfed.questions.ranges import Located
+
+KFED_STEPS = 20
+"""Most summed Lloyd steps over the clients' local centroids."""
+
+BEST_OF = 20
+"""Draws of k-means++ on cells, of which the best is taken."""
+
+MOST_START_SUMS = KFED_STEPS + 1
+"""Most sums that a start asks for."""
+
+Init = Literal["coreset", "kfed", "random"] | FloatArray
+
+
+def _k_means(
+    points: FloatArray, weights: FloatArray | None, n_clusters: int, n_init: int, seed: int
+) -> KMeans:
+    with warnings.catch_warnings():
+        # Points that differ in their last bits only may come out as fewer clusters: no news to a user.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points, sample_weight=weights)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KMeansCentroids(LocalPoints):
+    """A client's own k-means centroids, those of at least two rows, each of weight one.
+
+    A client with fewer distinct rows than clusters has none: its centroids would be its rows. A
+    centroid of one row is that row and is left out.
+
+    Args:
+        n_clusters: clusters of each client's own k-means.
+        seed: of each client's own k-means, below 2**32.
+    """
+
+    counts_rows: ClassVar[bool | None] = False
+    n_clusters: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1 or not 0 <= self.seed < 2**32:
+            raise ArgumentError(
+                f"local k-means needs clusters and a seed below 2**32, got {self.n_clusters} and {self.seed}."
+            )
+
+    def make(self, client: ClientData) -> LocalMeans:
+        """Cluster the client's rows."""
+        rows, k = client.features, self.n_clusters
+        if len(rows) < k or len(np.unique(rows, axis=0)) < k:
+            return no_means(rows.shape[1])
+        fitted = _k_means(rows, None, k, 5, self.seed)
+        sizes, sums = cell_sums(rows, np.asarray(fitted.labels_, dtype=np.intp), k)
+        held = sizes >= 2
+        centers = np.asarray(fitted.cluster_centers_[held], dtype=np.float64)
+        # k-means may stop a step short of its labels: of how many rows such a centroid is, nobody knows.
+        off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
+        known = off <= 1e-9 * np.ptp(rows, axis=0).max()
+        return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 0.0))
+
+    def heaviest(self, ranges: Ranges) -> float:
+        """Return the number of clusters."""
+        return float(self.n_clusters)
+
+
+def seeded(
+    points: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    ranges: Ranges,
+    n_init: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Return k-means centers of weighted points, (n_clusters, n_features), inside the ranges.
+
+    With fewer distinct points than clusters the missing centers are drawn uniformly from the box
+    that the points span (from the ranges where they are all one).
+    """
+    distinct = np.unique(points, axis=0)
+    if len(distinct) >= n_clusters:
+        state = int(rng.integers(2**31))
+        fitted = _k_means(points, weights, n_clusters, n_init, state)
+        return ranges.clip(np.asarray(fitted.cluster_centers_, dtype=np.float64))
+    low, high = distinct.min(axis=0), distinct.max(axis=0)
+    if len(distinct) == 1:
+        low, high = ranges.low, ranges.high
+    return np.vstack([distinct, rng.uniform(low, high, (n_clusters - len(distinct), points.shape[1]))])
+
+
+def asked_cells(
+    points: LocalPoints | None,
+    located: Located,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    upcoming: tuple[int, ...],
+) -> Conversation[WeightedPoints]:
+    """Ask for the means and counts of public cells: of the clients' points, or of their rows; one sum."""
+    layout = cell_layout(located, n_clusters, rng)
+    where = {"ranges": located.ranges, "center": layout.center, "normals": layout.normals}
+    if points is None:
+        question: CellSums | PointCells = CellSums(**where, per_axis=layout.per_axis)  # type: ignore[arg-type]
+    else:
+        question = PointCells(**where, per_axis=layout.per_axis, points=points)  # type: ignore[arg-type]
+    total = yield Ask(question, upcoming=upcoming, purpose="start")
+    count = total.statistics["count"]
+    held = count > 0.5
+    return WeightedPoints(total.statistics["sum"][held] / count[held][:, None], count[held])
+
+
+def cells_start(
+    points: LocalPoints,
+    located: Located,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    upcoming: tuple[int, ...],
+) -> Conversation[FloatArray | None]:
+    """Seed on the means of public cells of the clients' points: one sum.
+
+    Returns:
+        Centers of shape (n_clusters, n_features); None where no cell holds anything.
+    """
+    cells = yield from asked_cells(points, located, n_clusters, rng, upcoming=upcoming)
+    if not len(cells.points):
+        return None
+    return seeded(*cells, n_clusters, located.ranges, BEST_OF, rng)
+
+
+def kfed_start(
+    located: Located, n_clusters: int, rng: np.random.Generator, *, upcoming: tuple[int, ...]
+) -> Conversation[FloatArray]:
+    """Start from the clients' own centroids (Dennis, Li, Smith: k-FED, ICML 2021), as sums.
+
+    k-FED's server runs k-means on the union of local centroids; each of its steps is a sum over
+    them. Its seeds come from cells of those centroids, as in `coreset_start`.
+
+    Raises:
+        DataError: no client has as many distinct rows as there are clusters.
+    """
+    points = KMeansCentroids(n_clusters=n_clusters, seed=int(rng.integers(2**31)))
+    centers = yield from cells_start(points, located, n_clusters, rng, upcoming=(EVERYONE,))
+    if centers is None:
+        raise DataError(
+            f'init="kfed" found nothing: no client has {n_clusters} distinct rows; use init="coreset".'
+        )
+    tol = 1e-6 * float(np.linalg.norm(located.ranges.width))
+    centers = yield from summed_kmeans(
+        points, centers, located.ranges, max_iter=KFED_STEPS, tol=tol, upcoming=upcoming, purpose="start"
+    )
+    return located.ranges.clip(centers)
+
+
+class Starts:
+    """The starts of a run's restarts.
+
+    A coreset is asked for once: cells drawn anew for each restart would tell the rows in them apart.
+
+    Args:
+        init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
+        located: what the range sum found.
+        n_clusters: number of clusters.
+        rng: of the starts' random choices.
+    """
+
+    def __init__(self, init: Init, located: Located, n_clusters: int, rng: np.random.Generator) -> None:
+        self._init, self._located, self._n_clusters, self._rng = init, located, n_clusters, rng
+        self._coreset: WeightedPoints | None = None
+
+    def next(self, upcoming: tuple[int, ...] = (EVERYONE,)) -> Conversation[FloatArray]:
+        """Return starting centers; `upcoming` labels are asked after them.
+
+        Raises:
+            DataError: no client has rows, or for "kfed" as many distinct rows as there are clusters.
+        """
+        located, n_clusters, rng = self._located, self._n_clusters, self._rng
+        if not isinstance(self._init, str):
+            return self._init
+        if self._init == "random":
+            return random_start(located, n_clusters, rng)
+        if self._init == "kfed":
+            return (yield from kfed_start(located, n_clusters, rng, upcoming=upcoming))
+        # The first start is the best of many draws, later ones are single draws, so that restarts differ.
+        draws = BEST_OF if self._coreset is None else 1
+        if self._coreset is None:
+            self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
+        if not len(self._coreset.points):
+            raise DataError("no client has rows.")
+        return seeded(*self._coreset, n_clusters, located.ranges, draws, rng)
+
+
+def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+    """Draw centers uniformly from the ranges; no sum."""
+    return rng.uniform(located.ranges.low, located.ranges.high, (n_clusters, located.ranges.n_features))

@@ -1,0 +1,139 @@
+"""`privfed attack`: what a run gave away to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from privfed.attacks import PassiveAttack, Report
+from privfed.cli.display.output import printed
+from privfed.cli.folder.run_folder import read_transcript
+from privfed.cli.options import json_option, names, quiet_option
+from privfed.cli.runs.attacking import CATALOGUE, chosen, run_one, target_of
+from privfed.cli.runs.claim import claim_of_run, to_json
+from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
+from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
+from privfed.core.files import make_folder
+from privfed.errors import ArgumentError
+
+SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
+
+
+@click.command(short_help="Attack a run: what could be learned from what was seen.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--attack", "wanted", metavar="A,B,...", callback=names, help="Which attacks; all by default.")
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path),
+    help="The clients' rows, to score against.  [default: the data of the run]",
+)
+@click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
+@click.option(
+    "--public",
+    type=click.Path(path_type=Path),
+    help="Table of public rows of the same kind, which the attacker knows.",
+)
+@click.option(
+    "--party",
+    type=click.Choice(["server", "observer"]),
+    default="server",
+    show_default=True,
+    help="Who attacks: the server, or who sees the final centroids only.",
+)
+@click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker.")
+@click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: RUN/attacks]")
+@quiet_option
+@json_option
+def attack(
+    run_folder: Path,
+    wanted: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Run attacks on what a party of the run in folder RUN saw, and score them against the truth.
+
+    Attacks read the view of the transcript only; the clients' rows are for scoring. Each attack gets a
+    picture beside attacks.json. Each report is stored when it is done: the same command goes on where it was
+    stopped, and runs only what is new; reports in other words (party, client, seed, rows) are replaced. See
+    docs/attacks for what each of them does, and what stops it.
+    """
+    transcript = read_transcript(run_folder)
+    target, which = target_of(run_folder, transcript, **given), chosen(wanted)
+    folder = run_folder / "attacks" if out is None else out
+    claim = claim_of_run(run_folder, transcript)
+    keys = keys_of(run_folder, target, CATALOGUE, seed)
+    found: dict[str, Any] = {
+        "format": REPORT_FORMAT,
+        "protocol": transcript.configuration.protocol,
+        "privacy": to_json(claim),
+        "party": target.view.party,
+        "colluding": [target.view.clients[i] for i in target.view.colluding],
+        "attacks": stored(folder, keys),
+        "left_out": {},
+    }
+    known = [name for name in which if name in found["attacks"]]
+    if known:
+        click.echo(f"privfed: stored already: {', '.join(known)}", err=True)
+    for name in _shown([name for name in which if name not in known], quiet):
+        try:
+            used, report = run_one(target, name, seed)
+        except ArgumentError as error:
+            found["left_out"][name] = str(error)
+            continue
+        _draw(picture_of(folder, name), report)
+        found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
+        keep(folder, found)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("attack", "recovered", "precision", "claims", "no access", "bound", "seconds")
+    for name, one in found["attacks"].items():
+        table.add_row(name, *_figures(one))
+    printed(table)
+    if claim is not None:
+        click.echo(f"{claim}\n{SCORED}")
+    for name, one in found["attacks"].items():
+        click.echo(f"{name}: recovered is of {one['goal']}.")
+    for name, why in found["left_out"].items():
+        click.echo(f"{name} was left out: {why}")
+    if found["attacks"]:
+        click.echo(f"Written: {folder / REPORT}, and a picture of each attack.")
+
+
+def _shown(which: list[str], quiet: bool) -> Iterator[str]:
+    """Go through attacks and show on stderr how far it is, with the time that is left."""
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("attacks", total=len(which))
+        for name in which:
+            bar.update(task, description=name)
+            yield name
+            bar.advance(task)
+
+
+def _words(used: PassiveAttack[Any]) -> dict[str, str]:
+    return {name: getattr(used, name) for name in ("paper", "adversary", "view", "prior", "defence")}
+
+
+def _figures(report: dict[str, Any]) -> list[str]:
+    figures = [report[name] for name in ("recovered", "precision", "claims", "baseline", "bound")]
+    shown = ["" if one is None else f"{one:.4g}" for one in figures]
+    return [*shown, f"{report['seconds']:.2f}"]
+
+
+def _draw(path: Path, report: Report) -> None:
+    make_folder(path.parent)
+    report.picture(path)

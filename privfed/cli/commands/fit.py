@@ -1,0 +1,106 @@
+"""`privfed fit` and `privfed resume`: cluster simulated clients, in a folder from which it can go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from privfed import __version__
+from privfed.cli.folder.disk import DiskFullError
+from privfed.cli.folder.run_folder import (
+    FORMAT,
+    Parameters,
+    Run,
+    create,
+    discard,
+    has_transcript,
+    read_run,
+    read_transcript,
+)
+from privfed.cli.options import (
+    algorithm_option,
+    declared_of,
+    declared_options,
+    json_option,
+    quiet_option,
+    source_of,
+    source_options,
+    word_options,
+    words_of,
+)
+from privfed.cli.runs.fitting import carry_out, clients_of, estimator, load, show
+from privfed.core.transcript import Ended
+from privfed.errors import PrivFedError
+
+
+@click.command(short_help="Cluster the clients of a table.")
+@source_options
+@algorithm_option
+@click.option("-k", "--n-clusters", type=int, default=5, show_default=True, help="Number of clusters.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("run"),
+    show_default=True,
+    help="Folder of the run.",
+)
+@word_options
+@declared_options
+@quiet_option
+@json_option
+def fit(
+    data: Path, out: Path, algorithm: str, n_clusters: int, quiet: bool, as_json: bool, **given: Any
+) -> None:
+    """Cluster the rows of DATA, whose clients are simulated.
+
+    DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
+    folder of one table a client. The folder of the run takes the centroids, the result as JSON, a picture,
+    and the transcript from which `privfed resume` goes on. Words without a default are the algorithm's own
+    where they are not given.
+    """
+    source = source_of(data, given)
+    parameters = Parameters(
+        algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
+    )
+    estimator(parameters, out)
+    tables = load(source, private=parameters.declared.epsilon is not None)
+    # The columns that were found are kept, so that `resume` and `predict` take the same ones.
+    source = msgspec.structs.replace(source, columns=tables.columns)
+    run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
+    clients = clients_of(tables, run)
+    create(out, run)
+    try:
+        result = carry_out(out, run, tables, clients, quiet)
+    except DiskFullError:
+        raise  # `resume` finishes a run from its first line on.
+    except PrivFedError:
+        if not has_transcript(out):
+            discard(out)
+        raise
+    show(result, out, as_json)
+
+
+@click.command(short_help="Finish a run that was stopped.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--data", type=click.Path(path_type=Path), help="The clients' data, where it has moved.")
+@quiet_option
+@json_option
+def resume(run_folder: Path, data: Path | None, quiet: bool, as_json: bool) -> None:
+    """Finish the run in folder RUN: its totals are replayed, the rest is asked.
+
+    The centroids are those of a run that was never stopped. Of a finished run the results are written anew.
+    """
+    run = read_run(run_folder)
+    if data is not None:
+        run = msgspec.structs.replace(
+            run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))
+        )
+    finished = has_transcript(run_folder) and bool(read_transcript(run_folder).of(Ended))
+    tables = load(run.source, private=run.parameters.declared.epsilon is not None)
+    result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet)
+    if finished:
+        click.echo(f"privfed: {run_folder} was finished already; its results were written anew.", err=True)
+    show(result, run_folder, as_json)

@@ -1,0 +1,111 @@
+"""`privfed predict` and `privfed show`: what can be read out of a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import msgspec
+import numpy as np
+
+from privfed.cli.display.output import claim_lines, facts_table, printed, sums_table
+from privfed.cli.folder.result import SumRow, began_of, server_saw, sum_rows
+from privfed.cli.folder.run_folder import has_transcript, pretty, read_centroids, read_run, read_transcript
+from privfed.cli.options import table_file
+from privfed.cli.runs.claim import claim_of_run, to_json
+from privfed.core.transcript import Ended, Transcript
+from privfed.data import load_features
+from privfed.data.writing import write_table
+from privfed.numerics.distances import assign
+from privfed.privacy.claim import PrivacySpent
+
+
+@click.command(short_help="Print the cluster of each row of a table.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    callback=table_file,
+    help="Table to write: .csv, .tsv (also with .gz) or .parquet.  [default: CSV to standard output]",
+)
+@click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
+def predict(run_folder: Path, data: Path, out: Path | None, separator: str | None) -> None:
+    """Print the cluster of each row of DATA, a table with the columns of RUN; others are left alone.
+
+    Under differential privacy the claim of RUN is said on stderr. It is for the centroids: a row's cluster
+    is computed from the row itself.
+    """
+    read_run(run_folder)
+    known = read_centroids(run_folder)
+    rows = load_features(data, known.columns, separator=separator)
+    labels = assign(rows, np.array(known.centroids, dtype=np.float64))
+    claim = known.privacy
+    if known.format == 1 and has_transcript(run_folder):
+        claim = claim_of_run(run_folder, read_transcript(run_folder))
+    if claim is not None:
+        click.echo(f"privfed: of the centroids, not of the clusters of DATA's rows: {claim.line}", err=True)
+    if out is None:
+        click.echo("\n".join(["cluster", *map(str, labels.tolist())]))
+    else:
+        write_table(out, {"cluster": labels})
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What `privfed show --json` prints."""
+
+    algorithm: str
+    parameters: dict[str, object]
+    protocol: str
+    server_saw: str
+    privacy: dict[str, object] | None
+    clients: tuple[str, ...]
+    columns: int
+    finished: bool
+    sums: list[SumRow]
+
+
+@click.command(short_help="Print what ran, and what the server saw.")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def show(run_folder: Path, as_json: bool) -> None:
+    """Print what ran in folder RUN, its claim, what the server saw, and each sum, from the transcript."""
+    transcript = read_transcript(run_folder)
+    claim = claim_of_run(run_folder, transcript)
+    shown = _shown(transcript, claim)
+    if as_json:
+        click.echo(pretty(shown), nl=False)
+        return
+    words = {name: value for name, value in shown.parameters.items() if value is not None}
+    facts = {
+        "algorithm": shown.algorithm,
+        "parameters": ", ".join(f"{name} {value}" for name, value in words.items()),
+        "protocol": shown.protocol,
+        "the server saw": shown.server_saw,
+        **claim_lines(claim),
+        "clients, columns": f"{len(shown.clients)}, {shown.columns}",
+        "state": "finished" if shown.finished else f"not finished after {len(shown.sums)} sums",
+    }
+    printed(facts_table(run_folder, facts))
+    printed(sums_table(shown.sums))
+
+
+def _shown(transcript: Transcript, claim: PrivacySpent | None) -> Shown:
+    began, configuration = began_of(transcript), transcript.configuration
+    try:
+        parameters = dict(json.loads(configuration.algorithm))
+    except (ValueError, TypeError):
+        parameters = {"algorithm": configuration.algorithm}
+    parameters.pop("n_features", None)
+    return Shown(
+        algorithm=parameters.pop("algorithm", "unknown"),
+        parameters=parameters,
+        protocol=configuration.protocol,
+        server_saw=server_saw(began.opens_to, began.reveals),
+        privacy=to_json(claim),
+        clients=configuration.clients,
+        columns=configuration.n_features,
+        finished=bool(transcript.of(Ended)),
+        sums=sum_rows(transcript),
+    )

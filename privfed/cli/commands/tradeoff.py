@@ -1,0 +1,154 @@
+"""`privfed tradeoff`: from a study's file to its report, however often it is stopped on the way."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from privfed import experiments
+from privfed.errors import ArgumentError
+from privfed.experiments.report.report import PAGE, answers, write_report
+from privfed.experiments.report.summary import Row, shown
+from privfed.experiments.running.planning import Plan, plan
+from privfed.experiments.running.running import Job, missing, run
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.reading import Located, read_study
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def _own() -> list[str]:
+    """Return the names of the built-in studies."""
+    folder = files(experiments).joinpath("studies")
+    return sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+
+
+def load_study(name: str) -> tuple[Located, Path]:
+    """Read a study from a file, or one of privfed's own by its name; and where its relative paths begin.
+
+    Raises:
+        ArgumentError: there is no such study, or something in it is wrong.
+    """
+    if name in _own():
+        with as_file(files(experiments).joinpath("studies").joinpath(f"{name}.toml")) as path:
+            return read_study(path), Path.cwd()
+    path = Path(name)
+    if not path.exists():
+        raise ArgumentError(
+            f"there is no study {name!r}: name a TOML file, or one of privfed's own: {', '.join(_own())}."
+        )
+    return read_study(path), path.absolute().parent
+
+
+class CellProgress:
+    """Shows the cells that are done and the time that is left, on stderr; a context manager.
+
+    Args:
+        n_jobs: cells to run.
+        quiet: show nothing.
+    """
+
+    def __init__(self, n_jobs: int, quiet: bool) -> None:
+        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+        self._live, self._quiet = self._console.is_terminal and not quiet, quiet
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("cells", total=n_jobs, left="")
+        self._began = self._last = time.monotonic()
+        self.failed = 0
+
+    def __enter__(self) -> CellProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, of: int, job: Job, well: bool) -> None:
+        """Take note of one cell."""
+        self.failed += not well
+        now = time.monotonic()
+        seconds = (now - self._began) / done * (of - done)
+        left = f"about {timedelta(seconds=round(seconds))} left"
+        if self._live:
+            self._bar.update(self._task, completed=done, left=left)
+        elif not self._quiet and (now - self._last >= _SECONDS_BETWEEN_LINES or done == of):
+            self._last = now
+            self._console.print(f"cell {done} of {of}, {now - self._began:.0f} s, {left}", soft_wrap=True)
+
+
+def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet: bool) -> list[Row]:
+    """Run what is missing of a plan, and write its report; Ctrl-C keeps every cell that is done."""
+    store = Store(out)
+    with store.alone():
+        jobs = missing(checked, store, retry)
+        known = len(checked.setups) * len(checked.seeds) - len(jobs)
+        if known:
+            click.echo(f"privfed: {known} cells are stored already, {len(jobs)} are to be run", err=True)
+        try:
+            with CellProgress(len(jobs), quiet) as progress:
+                run(checked, store, jobs, n_processes, progress)
+        except KeyboardInterrupt:
+            left = len(missing(checked, store, retry))
+            click.echo(f"privfed: stopped; {left} cells are left: the same command goes on", err=True)
+            raise click.exceptions.Exit(130) from None
+        return write_report(out, checked, store)
+
+
+def tell(checked: Plan, rows: list[Row], out: Path) -> None:
+    """Print what came out, in a few lines."""
+    failed = sum(len(row.errors) for row in rows)
+    for name, one in answers(checked, rows):
+        found = "nothing measured" if one.row is None else one.row.label
+        within = f"leakage <= {one.leakage:g} and cost ratio <= {one.score_ratio:g}"
+        cost = "" if one.row is None else f" ({shown(one.row.stats['bytes'].mean / 1000)} kB a client)"
+        click.echo(f"{name}, {within}: {found}{cost}")
+    if failed:
+        click.echo(f"{failed} measurements failed: see the report", err=True)
+    click.echo(f"Written: {out / PAGE}, and tables beside it")
+
+
+@click.command(short_help="Run a study of utility, privacy, leakage and cost.")
+@click.argument("study")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: the study's name]"
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes at once.  [default: the cores]")
+@click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's.")
+@click.option("--retry", is_flag=True, help="Run cells again that failed.")
+@click.option("--check", is_flag=True, help="Check the study, and run nothing.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def tradeoff(
+    study: str, out: Path | None, jobs: int | None, seeds: int | None, retry: bool, check: bool, quiet: bool
+) -> None:
+    """Run STUDY, a TOML file or the name of a built-in study, and write its report.
+
+    The study is checked whole before anything runs. Each cell is stored when it is done, so that the same
+    command goes on where it was stopped, and runs only what is new where the study has grown.
+    """
+    located, folder = load_study(study)
+    checked = plan(located, folder)
+    if seeds is not None:
+        checked = Plan(located, checked.setups, list(range(seeds)), folder)
+    n_cells = len(checked.setups) * len(checked.seeds)
+    if check:
+        click.echo(f"{located.where} is well: {len(checked.setups)} configurations, {n_cells} cells")
+        return
+    out = Path(Path(study).stem) if out is None else out
+    rows = carry_out(checked, out, jobs or os.cpu_count() or 1, retry=retry, quiet=quiet)
+    tell(checked, rows, out)

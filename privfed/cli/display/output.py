@@ -1,0 +1,124 @@
+"""What people and programs read: files beside a run, and tables on stdout."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from privfed.cli.folder.result import Result, SumRow
+from privfed.cli.folder.run_folder import RESULT, pretty
+from privfed.cli.runs.claim import claim_from
+from privfed.core.domain import FloatArray
+from privfed.core.files import replaced
+from privfed.estimators.base import FederatedClusterer
+from privfed.privacy.claim import PrivacySpent, facts_of, noised_mark, one_line
+
+
+def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
+    """Write the result and the model into the run's folder; each file appears whole or not at all."""
+    with replaced(folder / "model.npz") as path:
+        model.save(path)
+    names, said = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
+    with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
+        np.savez(file, centroids=model.cluster_centers_, columns=names, privacy=said)
+    with replaced(folder / "centroids.csv") as path:
+        _write_csv(path, result.columns, model.cluster_centers_)
+    with replaced(folder / RESULT) as path:
+        path.write_bytes(pretty(result))
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: FloatArray) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows.tolist())
+
+
+def printed(table: Table) -> None:
+    """Print a table to stdout."""
+    _console().print(table)
+
+
+def _console() -> Console:
+    # Names of columns and clients are data: brackets and colons in them are no markup.
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def kilobytes(n_bytes: float) -> str:
+    """Return a number of bytes in kB (1000 bytes)."""
+    return f"{n_bytes / 1000:,.1f} kB"
+
+
+def result_table(result: Result, folder: Path) -> Table:
+    """Return the result as a table of two columns."""
+    end = "converged" if result.converged else "stopped at the most rounds"
+    sent, claim = result.traffic, claim_from(result.privacy)
+    rows = "not asked" if result.rows is None else f"{result.rows}{noised_mark(claim)}"
+    lost = sum(len(row.dropped) for row in result.sums)
+    facts = {
+        "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",
+        "protocol": result.protocol,
+        "the server saw": result.server_saw,
+        **claim_lines(claim, result.noised),
+        "clients, rows": f"{len(result.clients)}, {rows}",
+        "rounds": f"{result.n_iter} ({end})",
+        "score": _score(result),
+        **_agreement(result),
+        "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
+        "dropouts": f"{lost} in {len(result.sums)} sums",
+        "seconds": f"{sent.seconds:.2f}",
+        "files": "result.json, centroids.csv, centroids.npz, model.npz, picture.png",
+    }
+    return facts_table(folder, facts)
+
+
+def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
+    """Return what is said of a claim, and of the numbers that noise went into."""
+    return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
+
+
+def _score(result: Result) -> str:
+    if result.score is None:
+        return "not asked: nothing of the privacy budget was spent on it"
+    return f"{result.score:.6g} (inertia {result.inertia:.6g} / rows)"
+
+
+def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:
+    """Return names and values as a table of two columns."""
+    table = Table(title=f"Run in {folder}", show_header=False, title_justify="left")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    return table
+
+
+def _agreement(result: Result) -> dict[str, str]:
+    found = result.agreement
+    if found is None:
+        return {}
+    return {
+        "agreement": f"accuracy {found.accuracy:.4f}, v-measure {found.v_measure:.4f}, "
+        f"ARI {found.adjusted_rand_index:.4f}"
+    }
+
+
+def sums_table(rows: Sequence[SumRow]) -> Table:
+    """Return one line for each opened sum."""
+    table = Table("sum", "purpose", "clients", "in the total", "dropped", "bytes down", "bytes up")
+    for column in table.columns[:1] + table.columns[2:4] + table.columns[5:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(
+            str(row.index),
+            row.purpose,
+            str(row.clients),
+            str(row.contributors),
+            ", ".join(f"{name} ({stage})" for name, stage in row.dropped.items()),
+            f"{row.bytes_down:,}",
+            f"{row.bytes_up:,}",
+        )
+    return table

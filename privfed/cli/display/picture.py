@@ -1,0 +1,130 @@
+"""Pictures of a run: how it converged, and where its centroids are. No row of a client is ever drawn."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from privfed.cli.folder.result import Result
+from privfed.cli.runs.claim import claim_from
+from privfed.core.domain import FloatArray
+from privfed.core.files import replaced
+from privfed.privacy.claim import PrivacySpent, noised_mark
+
+# Okabe and Ito's colours (2008), which colour-blind people can tell apart; without the yellow, pale on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def draw_run(path: Path, history: Sequence[FloatArray], result: Result, tol: float) -> None:
+    """Draw convergence beside the paths of the centroids.
+
+    Args:
+        path: PNG file to write.
+        history: centroids at the start and after each round, each (n_clusters, n_features) float64.
+        result: of the run.
+        tol: movement below which the run stops.
+    """
+    figure, claim = Figure(figsize=(11, 5), layout="constrained"), claim_from(result.privacy)
+    what = f"{result.algorithm} over {len(result.clients)} clients, protocol {result.protocol}"
+    figure.suptitle(f"{what}{noised_mark(claim)}")
+    write_claim(figure, claim)
+    left, right = figure.subplots(1, 2)
+    draw_convergence(left, {result.protocol: result.movements}, tol)
+    _draw_centroids(right, np.stack(history), result.columns)
+    save(figure, path)
+
+
+def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
+    """Write below a figure what is said of a claim, for pictures travel alone; nothing without one."""
+    if claim is not None:
+        figure.supxlabel("\n".join(textwrap.wrap(claim.line, 150)), fontsize=7, color="#444444")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    FigureCanvasAgg(figure)
+    with replaced(path) as fresh:
+        figure.savefig(fresh, format="png", dpi=120)
+
+
+def draw_convergence(axes: Axes, runs: dict[str, Sequence[float]], tol: float) -> None:
+    """Draw the movement of each round on a logarithmic axis; rounds without any stand at the bottom."""
+    for position, (name, moved) in enumerate(runs.items()):
+        _draw_movements(axes, name, np.asarray(moved), position)
+    if any(value > 0 for moved in runs.values() for value in moved):
+        axes.set_yscale("log")
+    else:
+        axes.set_yticks([])
+    if tol > 0:
+        axes.axhline(tol, color="#666666", linewidth=1, linestyle=":", label=f"tol = {tol:g}")
+    axes.set(title="Convergence", xlabel="round", ylabel="movement of the centroids")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(color="#dddddd", linewidth=0.5)
+    axes.legend(loc="lower left")
+
+
+def _draw_movements(axes: Axes, name: str, moved: FloatArray, position: int) -> None:
+    colour, rounds = COLOURS[position % len(COLOURS)], np.arange(1, len(moved) + 1)
+    width, line, marker = ((2.5, "-", "o"), (1.5, "--", "s"))[position % 2]
+    kept = np.where(moved > 0, moved, np.nan)
+    axes.plot(rounds, kept, line, color=colour, linewidth=width, marker=marker, markersize=4, label=name)
+    still = rounds[moved == 0]
+    if still.size:
+        # In units of the axes' height: zero has no place on a logarithmic axis.
+        bottom = axes.get_xaxis_transform()
+        axes.plot(
+            still,
+            np.full(still.size, 0.02 + 0.03 * position),
+            "v",
+            color=colour,
+            transform=bottom,
+            label=f"{name}: zero",
+        )
+
+
+def flat(history: FloatArray, columns: Sequence[str]) -> tuple[FloatArray, tuple[str, str]]:
+    """Project centroids to the plane: by their features, or by the principal axes of the last ones.
+
+    Args:
+        history: float64 of shape (n_rounds + 1, n_clusters, n_features).
+        columns: names of the features.
+
+    Returns:
+        The points, float64 of shape (n_rounds + 1, n_clusters, 2), and what the axes are called.
+    """
+    if history.shape[2] == 1:
+        return np.concatenate([history, np.zeros_like(history)], axis=2), (columns[0], "")
+    if history.shape[2] == 2:
+        return history, (columns[0], columns[1])
+    last = history[-1]
+    _, spread, axes = np.linalg.svd(last - last.mean(axis=0), full_matrices=False)
+    axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]
+    # The sign of an axis is free: the largest entry is made positive, so that pictures repeat.
+    axes = axes * np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+    share = np.append(np.square(spread), 0.0)[:2] / max(float(np.square(spread).sum()), 1e-300)
+    names = [f"principal axis {i + 1} of the centroids ({share[i]:.0%})" for i in range(2)]
+    return (history - last.mean(axis=0)) @ axes.T, (names[0], names[1])
+
+
+def _draw_centroids(axes: Axes, history: FloatArray, columns: Sequence[str]) -> None:
+    points, (across, up) = flat(history, columns)
+    for cluster in range(points.shape[1]):
+        path, colour = points[:, cluster], COLOURS[cluster % len(COLOURS)]
+        axes.plot(path[:, 0], path[:, 1], color=colour, linewidth=1, alpha=0.6)
+        axes.plot(*path[0], "o", markerfacecolor="white", markeredgecolor=colour, markersize=5)
+        marker = _MARKERS[cluster // len(COLOURS) % len(_MARKERS)]
+        axes.plot(*path[-1], marker, color=colour, markersize=10)
+        axes.annotate(str(cluster), path[-1], xytext=(7, 7), textcoords="offset points", fontsize=11)
+    axes.set(title="Centroids (small circle: where each started)", xlabel=across, ylabel=up)
+    axes.margins(0.1)
+    axes.grid(color="#dddddd", linewidth=0.5)
+    if history.shape[2] == 1:
+        axes.set_yticks([])

@@ -1,0 +1,1 @@
+"""The files of a run's folder: what was asked for, and its result."""

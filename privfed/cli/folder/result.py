@@ -1,0 +1,224 @@
+"""The machine-readable result of a run: `result.json`, taken from the fitted model and its transcript.
+
+Reveals, where labels were named: one more total, of how many rows of each label are in each cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from privfed import __version__
+from privfed.cli.folder.run_folder import RESULT_FORMAT
+from privfed.cli.runs.claim import to_json
+from privfed.core.conversation import Ask
+from privfed.core.domain import FloatArray
+from privfed.core.question import question_from_bytes
+from privfed.core.transcript import Began, Exchanged, Transcript
+from privfed.estimators.base import FederatedClusterer
+from privfed.questions.contingency import Agreement, Contingency, agreement
+
+_SAW = {
+    "sums": "totals over the clients that answered, and who they were; no single client's statistics",
+    "unlinked contributions": "every contribution, but not whose it was",
+    "contributions": "every single client's statistics, in clear",
+}
+
+NOISED = ("rows", "movements", "centroids")
+"""Fields of a result that come from totals alone: under differential privacy they are noised."""
+
+SAW_SHORT = {
+    "sums": "totals only",
+    "unlinked contributions": "every answer, but not whose",
+    "contributions": "every answer",
+}
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sent in a run, set-up and repeated sums included.
+
+    Args:
+        exchanges: how often requests went out.
+        bytes_down: to each client, by name.
+        bytes_up: from each client, by name.
+        bytes_per_client: both together, mean over the clients.
+        seconds: wall time of the fit; of a resumed run, of its last part.
+    """
+
+    exchanges: int
+    bytes_down: dict[str, int]
+    bytes_up: dict[str, int]
+    bytes_per_client: float
+    seconds: float
+
+
+class SumRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One opened sum.
+
+    Args:
+        index: its index in the run.
+        purpose: what it was for.
+        clients: how many were asked.
+        contributors: how many are in the total.
+        dropped: name of each client that was lost -> stage.
+        rejected: name of each client with a message that was thrown away -> why.
+        clipped: entries that clients clipped into the ranges.
+        bytes_down: to all clients together.
+        bytes_up: from all clients together.
+    """
+
+    index: int
+    purpose: str
+    clients: int
+    contributors: int
+    dropped: dict[str, str]
+    rejected: dict[str, str]
+    clipped: int
+    bytes_down: int
+    bytes_up: int
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run.
+
+    `score` is inertia / rows, None where it was not paid for; `movements` has one Frobenius norm a round.
+    `privacy` is what is said of the run's differential privacy (`PrivacySpent.to_dict`), None without any;
+    `noised` names the fields that are exact without it, and under it come from noised totals.
+    """
+
+    format: int = RESULT_FORMAT
+    privfed: str
+    algorithm: str
+    protocol: str
+    opens_to: str
+    reveals: str
+    server_saw: str
+    privacy: dict[str, Any] | None
+    noised: tuple[str, ...]
+    clients: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: int | None
+    n_clusters: int
+    n_iter: int
+    converged: bool
+    inertia: float | None
+    score: float | None
+    agreement: Agreement | None
+    movements: list[float]
+    centroids: list[list[float]]
+    traffic: Traffic
+    sums: list[SumRow]
+
+
+def began_of(transcript: Transcript) -> Began:
+    """Return a transcript's first record: what was agreed on."""
+    return next(record for record in transcript.records if isinstance(record, Began))
+
+
+def server_saw(opens_to: str, reveals: str) -> str:
+    """Say in words what the server saw."""
+    return _SAW[reveals] if opens_to == "server" else "no totals; who took part, and lengths of messages"
+
+
+def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
+    """Ask through the model's door how its clusters agree with the clients' labels."""
+    asked, _ = model.transcript_.totals()[-1]
+    ranges = question_from_bytes(asked.question).ranges
+    question = Contingency(ranges=ranges, centers=model.cluster_centers_, n_labels=n_labels)
+    total = model.federation_.ask(Ask(question, purpose="agreement"))
+    model.federation_.close()
+    return agreement(total.statistics["table"])
+
+
+def movements(history: Sequence[FloatArray]) -> list[float]:
+    """Return how far the centroids moved in each round (Frobenius norm)."""
+    return [float(np.linalg.norm(after - before)) for before, after in pairwise(history)]
+
+
+def traffic(transcript: Transcript, seconds: float) -> Traffic:
+    """Add up what a transcript says was sent."""
+    names = transcript.configuration.clients
+    down, up = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    exchanged: list[Exchanged] = transcript.of(Exchanged)
+    for record in exchanged:
+        for way, messages in ((down, record.down), (up, record.up)):
+            for sent in messages:
+                way[names[sent.client]] += sent.size
+    return Traffic(
+        exchanges=len(exchanged),
+        bytes_down=down,
+        bytes_up=up,
+        bytes_per_client=(sum(down.values()) + sum(up.values())) / len(names),
+        seconds=seconds,
+    )
+
+
+def sum_rows(transcript: Transcript) -> list[SumRow]:
+    """Return one row for each opened sum."""
+    names = transcript.configuration.clients
+    down, up = _bytes(transcript)
+    return [
+        SumRow(
+            index=asked.index,
+            purpose=asked.purpose,
+            clients=len(asked.clients),
+            contributors=len(total.contributors),
+            dropped={names[client]: stage for client, stage in total.dropped.items()},
+            rejected={names[client]: why for client, why in total.rejected.items()},
+            clipped=total.clipped,
+            bytes_down=down.get(asked.index, 0),
+            bytes_up=up.get(asked.index, 0),
+        )
+        for asked, total in transcript.totals()
+    ]
+
+
+def _bytes(transcript: Transcript) -> tuple[dict[int, int], dict[int, int]]:
+    down, up = dict[int, int](), dict[int, int]()
+    for record in transcript.of(Exchanged):
+        for way, messages in ((down, record.down), (up, record.up)):
+            way[record.index] = way.get(record.index, 0) + sum(sent.size for sent in messages)
+    return down, up
+
+
+def result_of(
+    model: FederatedClusterer,
+    *,
+    algorithm: str,
+    columns: Sequence[str],
+    n_labels: int | None,
+    seconds: float,
+) -> Result:
+    """Return the result of a fitted model; with labels, ask for their agreement first."""
+    found = None if n_labels is None else ask_agreement(model, n_labels)
+    transcript: Transcript = model.transcript_
+    inertia, rows = model.inertia_, model.n_rows_
+    began, claim = began_of(transcript), model.privacy_claim_
+    noised = () if claim is None else NOISED if rows is not None else NOISED[1:]
+    return Result(
+        privfed=__version__,
+        algorithm=algorithm,
+        protocol=began.configuration.protocol,
+        opens_to=began.opens_to,
+        reveals=began.reveals,
+        server_saw=server_saw(began.opens_to, began.reveals),
+        privacy=to_json(claim),
+        noised=noised,
+        clients=began.configuration.clients,
+        columns=tuple(columns),
+        rows=rows,
+        n_clusters=len(model.cluster_centers_),
+        n_iter=model.n_iter_,
+        converged=model.converged_,
+        inertia=inertia,
+        score=None if inertia is None or rows is None else inertia / rows,
+        agreement=found,
+        movements=movements(model.history_),
+        centroids=model.cluster_centers_.tolist(),
+        traffic=traffic(transcript, seconds),
+        sums=sum_rows(transcript),
+    )

@@ -1,0 +1,207 @@
+"""A run's folder: what was asked for (`run.json`), and careful reading and writing of the files beside it.
+
+Trust: with the protocol "plain" the transcript in it holds every client's statistics. Keep it like the data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from privfed.cli.declared import Declared
+from privfed.cli.folder.disk import write_new
+from privfed.core.files import make_folder
+from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.core.transcript import Transcript
+from privfed.errors import RunFolderError
+from privfed.privacy.claim import PrivacySpent
+
+RUN, RESULT = "run.json", "result.json"
+FORMAT = 1
+RESULT_FORMAT = 2
+"""Format of `result.json` and its kin; format 1 named no format, no claim and no noised number."""
+
+Known = TypeVar("Known")
+Word = int | float | str | bool
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the clients' rows come from.
+
+    Args:
+        path: absolute path of the table or folder.
+        group: column that tells the clients apart.
+        label: column of true labels, which are no feature.
+        columns: the feature columns, in order.
+        separator: character between the fields of a CSV file; None to find it.
+        clients: names of all clients, where they were declared.
+    """
+
+    path: str
+    group: str | None
+    label: str | None
+    columns: tuple[str, ...]
+    separator: str | None
+    clients: tuple[str, ...] = ()
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `privfed fit` was asked for.
+
+    Args:
+        algorithm: its name.
+        n_clusters: number of clusters.
+        words: words of the estimator that were given; the others are the estimator's own.
+        declared: the domain and the privacy that were declared.
+    """
+
+    algorithm: str
+    n_clusters: int
+    words: dict[str, Word]
+    declared: Declared
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `run.json` holds: everything that `privfed resume` needs besides the transcript."""
+
+    format: int
+    privfed: str
+    command: str
+    source: Source
+    parameters: Parameters
+
+
+def pretty(value: msgspec.Struct) -> bytes:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def create(folder: Path, run: Run) -> None:
+    """Make a run's folder and write its `run.json`.
+
+    Raises:
+        RunFolderError: a run is there already, or the path is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file; name a folder with --out.")
+    if (folder / RUN).exists() or (folder / TRANSCRIPT).exists():
+        raise RunFolderError(
+            f"{folder} already holds a run; finish it with 'privfed resume {folder}', "
+            "or name another folder with --out."
+        )
+    make_folder(folder)
+    write_new(folder / RUN, pretty(run))
+
+
+def discard(folder: Path) -> None:
+    """Take back a folder in which no run has begun."""
+    for name in (RUN, TRANSCRIPT):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def read_run(folder: Path) -> Run:
+    """Read `run.json`.
+
+    Raises:
+        RunFolderError: it is missing, damaged, or of a newer privfed.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
+    run = _read(folder / RUN, Run, f"{folder} holds no {RUN}; name a folder that 'privfed fit' wrote.")
+    if run.format != FORMAT:
+        raise RunFolderError(
+            f"{folder / RUN} has format {run.format}, this privfed reads format {FORMAT}; use the newer one."
+        )
+    return run
+
+
+class Centroids(msgspec.Struct, frozen=True):
+    """The part of `result.json` that `privfed predict` needs; of format 1 the claim is not known from it."""
+
+    columns: tuple[str, ...]
+    centroids: list[list[float]]
+    privacy: PrivacySpent | None = None
+    format: int = 1
+
+
+def read_centroids(folder: Path) -> Centroids:
+    """Read the columns and centroids of a finished run.
+
+    Raises:
+        RunFolderError: there is no result yet, it is damaged, or of a newer privfed.
+    """
+    found = _read(
+        folder / RESULT,
+        Centroids,
+        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'.",
+    )
+    if not 1 <= found.format <= RESULT_FORMAT:
+        raise RunFolderError(
+            f"{folder / RESULT} has format {found.format}, this privfed reads formats up to {RESULT_FORMAT}; "
+            "use the newer one."
+        )
+    return found
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    traffic: _Timed
+
+
+def former_seconds(folder: Path) -> float | None:
+    """Return how long a run took by its `result.json`; None where there is none that can be read."""
+    try:
+        return _read(folder / RESULT, _Measured, "").traffic.seconds
+    except RunFolderError:
+        return None
+
+
+def _read(path: Path, kind: type[Known], missing: str) -> Known:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise RunFolderError(missing) from None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        raise RunFolderError(f"{path} is damaged; restore it, or start anew in another folder.") from None
+
+
+def has_transcript(folder: Path) -> bool:
+    """Say whether a run has begun here: whether its transcript has one whole line."""
+    path = folder / TRANSCRIPT
+    return path.exists() and b"\n" in path.read_bytes()
+
+
+def read_transcript(folder: Path) -> Transcript:
+    """Read a transcript without mending it on disk: another process may be writing to it.
+
+    Raises:
+        RunFolderError: there is none, or it is damaged.
+    """
+    return Transcript.load(folder)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run's lock, so that two processes never write to one transcript.
+
+    Raises:
+        RunFolderError: another process holds it.
+    """
+    with (folder / RUN).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{folder} is in use by another privfed; wait until it has ended.") from None
+        yield

@@ -1,0 +1,1 @@
+"""What commands do in a run's folder: fit, select, attack."""

@@ -1,0 +1,80 @@
+"""The claim of a run, read from its folder, so that every command can say it, also of a run that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privfed.core.transcript import FILE, Asked, Transcript
+from privfed.errors import PrivFedError
+from privfed.estimators.local_privacy import folders_of
+from privfed.privacy.claim import PrivacySpent, claimed, one_line
+from privfed.privacy.ledger import payments_of
+from privfed.protocols import one_key_of
+
+
+def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:
+    """Return what is said of the differential privacy of the run in a folder; None without any.
+
+    Where clients added noise by themselves before the run, each has a run of its own in the folder.
+    """
+    if transcript.configuration.privacy is not None:
+        return _claim_of(transcript)
+    own = [_claim_of(Transcript.load(one)) for one in folders_of(folder) if _begun(one)]
+    return own[-1] if own else None
+
+
+def _claim_of(transcript: Transcript) -> PrivacySpent | None:
+    agreed = transcript.configuration
+    one_key = one_key_of(agreed.protocol)
+    claim = claimed(agreed, payments_of(transcript), one_key=bool(one_key))
+    if claim is None or one_key is not None:
+        return claim
+    unknown = f"unknown here: {agreed.protocol!r} is no protocol of this privfed"
+    return replace(claim, against=claim.against | {"the server with clients": unknown})
+
+
+def _begun(folder: Path) -> bool:
+    path = folder / FILE
+    return path.exists() and b"\n" in path.read_bytes()
+
+
+def claim_from(privacy: Mapping[str, Any] | None) -> PrivacySpent | None:
+    """Return the claim that a result holds in JSON's terms."""
+    return None if privacy is None else PrivacySpent.from_dict(privacy)
+
+
+def to_json(claim: PrivacySpent | None) -> dict[str, Any] | None:
+    """Return a claim in JSON's terms; null without one."""
+    return None if claim is None else claim.to_dict()
+
+
+@contextmanager
+def saying_the_claim(folder: Path) -> Iterator[None]:
+    """Say the claim of a run that does not come to its end, as far as anything of it was asked.
+
+    What was sent is spent, and was seen. An error takes the claim along as a note, which ends its line; a
+    run that was stopped leaves it on stderr.
+    """
+    try:
+        yield
+    except PrivFedError as error:
+        for said in _said(folder):
+            error.add_note(said)
+        raise
+    except click.exceptions.Exit:
+        for said in _said(folder):
+            click.echo(f"privfed: {said}", err=True)
+        raise
+
+
+def _said(folder: Path) -> list[str]:
+    found = [one for one in (folder, *folders_of(folder)) if _begun(one)]
+    asked = [one for one in map(Transcript.load, found) if one.of(Asked)]
+    claims = [claim for claim in map(_claim_of, asked) if claim is not None]
+    return [f"What was asked so far is under the claim: {one_line(claims[-1])}."] if claims else []

@@ -1,0 +1,78 @@
+"""What attacks on a run found, `attacks.json`: kept after each of them, so that none is run twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import privfed
+from privfed.cli.runs.attacking import Target
+from privfed.core.files import make_folder, replaced
+from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.errors import RunFolderError
+
+REPORT = "attacks.json"
+FORMAT = 2
+"""Format of the report; format 1 named no format and no claim."""
+
+
+def picture_of(folder: Path, name: str) -> Path:
+    """Return where an attack's picture lies."""
+    return folder / f"{name}.png"
+
+
+def keys_of(run_folder: Path, target: Target, names: Iterable[str], seed: int) -> dict[str, str]:
+    """Return attack -> hash of all that its report depends on: the run, who attacks what, and the words.
+
+    Args:
+        run_folder: whose transcript is attacked.
+        target: what is attacked, and what attacks are scored against.
+        names: of attacks.
+        seed: of their random choices.
+    """
+    digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
+    for rows in (*target.clients, *([] if target.public is None else [target.public])):
+        digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
+    words = [privfed.__version__, target.view.party, target.view.colluding, target.client, seed]
+    digest.update(json.dumps([*words, target.public is None]).encode())
+    return {name: hashlib.sha256(digest.digest() + name.encode()).hexdigest()[:16] for name in names}
+
+
+def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the reports that a folder holds already, with their pictures, under the same keys.
+
+    Raises:
+        RunFolderError: the file is damaged, or of a newer privfed.
+    """
+    path = folder / REPORT
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        reports: dict[str, dict[str, Any]] = found["attacks"]
+        if found.get("format", 1) not in (1, FORMAT):
+            raise RunFolderError(
+                f"{path} has format {found['format']}, this privfed reads formats up to {FORMAT}; use the "
+                "newer one, or name another folder with --out."
+            )
+        return {
+            name: report
+            for name, report in reports.items()
+            if name in keys and report.get("key") == keys[name] and picture_of(folder, name).exists()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RunFolderError(
+            f"{path} is damaged; remove it, and the attacks are run again, or name another folder with --out."
+        ) from None
+
+
+def keep(folder: Path, found: dict[str, Any]) -> None:
+    """Write all that was found so far; whole or not at all."""
+    make_folder(folder)
+    with replaced(folder / REPORT) as path:
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,171 @@
+"""From what was asked for to a finished run in its folder: what `fit` and `resume` share."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from privfed.cli.display.output import printed, result_table, write_results
+from privfed.cli.display.picture import draw_run
+from privfed.cli.display.progress import RoundProgress
+from privfed.cli.folder.disk import telling_when_full
+from privfed.cli.folder.result import Result, result_of
+from privfed.cli.folder.run_folder import (
+    Parameters,
+    Run,
+    Source,
+    former_seconds,
+    has_transcript,
+    held,
+    pretty,
+    read_transcript,
+)
+from privfed.cli.runs.claim import saying_the_claim
+from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.core.transcript import Ended, Transcript
+from privfed.data import ClientTables, load_clients
+from privfed.errors import ArgumentError, DataError, ProtocolError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.selection import estimator_of
+from privfed.federation.clients import Clients, gather
+
+
+def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
+    """Return the estimator that the parameters describe.
+
+    Raises:
+        ArgumentError: words that it does not know, or of the domain or privacy only a part.
+    """
+    if parameters.algorithm == "lloyd" and parameters.words.get("local_iter", 1) != 1:
+        steps = parameters.words["local_iter"]
+        raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
+    surroundings = {**parameters.declared.words(), "run_dir": folder}
+    model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
+    model.set_params(n_clusters=parameters.n_clusters)
+    return model
+
+
+def load(source: Source, *, private: bool) -> ClientTables:
+    """Load the clients of a run; under differential privacy they are declared, and may hold no rows."""
+    return load_clients(
+        source.path,
+        group=source.group,
+        label=source.label,
+        columns=source.columns or None,
+        separator=source.separator,
+        clients=source.clients or None,
+        private=private,
+    )
+
+
+def clients_of(tables: ClientTables, run: Run) -> Clients:
+    """Return the clients, checked against the parameters of the run.
+
+    Raises:
+        ArgumentError: more clusters than rows, or a single client over a protocol that needs several.
+        DataError: rows outside the declared domain.
+    """
+    protocol = run.parameters.words["protocol"]
+    private = run.parameters.declared.epsilon is not None
+    n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
+    # Under differential privacy neither the number of rows nor one outside the domain may lead to an error.
+    if wanted > n_rows and not private:
+        raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
+    if len(tables.names) == 1 and protocol != "plain":
+        raise ArgumentError(
+            f"{run.source.path} holds one client, whom protocol {protocol!r} cannot protect; "
+            "name the column that tells clients apart with --group, or take --protocol plain."
+        )
+    labels = None if run.source.label is None else tables.labels
+    domain = run.parameters.declared.domain()
+    return gather(tables.arrays, y=labels, names=tables.names, domain=domain, private=private)
+
+
+def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
+    """Compare the number of rows with what the run's first total said.
+
+    Under differential privacy no total says it, and an error that did would tell of the rows.
+
+    Raises:
+        DataError: it differs, so that the data is not what the run began with.
+    """
+    now = sum(len(rows) for rows in tables.arrays)
+    for asked, total in transcript.totals()[:1]:
+        everyone = len(total.contributors) == len(asked.clients) == len(tables.names)
+        if everyone and "rows" in total.statistics and round(total.statistics["rows"][0]) != now:
+            began = round(total.statistics["rows"][0])
+            raise DataError(
+                f"the data has {now} rows, the run began with {began}; resume it with the same data (--data)."
+            )
+
+
+def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, quiet: bool) -> Result:
+    """Fit, or finish the fit that has begun in the folder, and write everything that a run folder holds."""
+    model = estimator(run.parameters, folder)
+    private = run.parameters.declared.epsilon is not None
+    with held(folder), saying_the_claim(folder), resumable(folder):
+        begun = _begun(folder)
+        # Under differential privacy the number of rows leads to no error.
+        if begun is not None and not private:
+            check_same_rows(tables, begun)
+        label = f"{run.parameters.algorithm}{' (noised)' if private else ''}"
+        seconds = _fit(model, label, clients, begun is not None, quiet)
+        if begun is not None and begun.of(Ended):
+            # Nothing was asked but replayed: what it took at first still stands in the former result.
+            seconds = former_seconds(folder) or seconds
+        # Under differential privacy agreement with labels is one more release, which no budget pays for.
+        scored = run.source.label is not None and not private
+        n_labels = len(tables.label_names or ()) if scored else None
+        result = result_of(
+            model,
+            algorithm=run.parameters.algorithm,
+            columns=tables.columns,
+            n_labels=n_labels,
+            seconds=seconds,
+        )
+        write_results(folder, result, model)
+        draw_run(folder / "picture.png", model.history_, result, model.tol)
+    return result
+
+
+def _begun(folder: Path) -> Transcript | None:
+    if has_transcript(folder):
+        return read_transcript(folder)
+    # Stopped within its first line: nothing was agreed on yet, so that the run begins anew.
+    (folder / TRANSCRIPT).unlink(missing_ok=True)
+    return None
+
+
+def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
+    """Fit and return how many seconds it took."""
+    began = time.monotonic()
+    with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress:
+        model.fit_clients(clients, resume=resume, watch=progress)
+    return time.monotonic() - began
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on where a run is stopped, by Ctrl-C or because too few clients were left."""
+    command = f"privfed resume {shlex.quote(str(folder))}"
+    try:
+        with telling_when_full(folder, f"finish the run with: {command}"):
+            yield
+    except KeyboardInterrupt:
+        click.echo(f"privfed: stopped; finish the run with: {command}", err=True)
+        raise click.exceptions.Exit(130) from None
+    except ProtocolError as error:
+        raise ProtocolError(f"{error} What was summed is kept; finish the run with: {command}") from error
+
+
+def show(result: Result, folder: Path, as_json: bool) -> None:
+    """Print the result, and nothing else, to stdout."""
+    if as_json:
+        click.echo(pretty(result), nl=False)
+    else:
+        printed(result_table(result, folder))

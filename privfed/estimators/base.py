@@ -1,0 +1,231 @@
+"""What all estimators share: from `fit` through the door to fitted attributes, predict, save."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.validation import validate_data
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.conversation import Algorithm
+from privfed.core.domain import FloatArray
+from privfed.core.federation import Federation, Watcher
+from privfed.core.files import open_file
+from privfed.core.messages import Array
+from privfed.core.transcript import Transcript
+from privfed.errors import NotFittedError
+from privfed.estimators.checks import check_surroundings
+from privfed.estimators.claimed import Claimed
+from privfed.estimators.registry import stored_name
+from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
+from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
+from privfed.federation.claim import claim_of
+from privfed.federation.clients import Clients, gather, is_client_list
+from privfed.federation.simulation import simulate
+from privfed.numerics.distances import assign, squared_distances
+
+
+class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed):
+    """Base of the clustering estimators. Subclasses name their algorithm."""
+
+    @abstractmethod
+    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the constructor's words and return the algorithm.
+
+        Raises:
+            ArgumentError: a word is out of its bounds.
+        """
+
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> FederatedClusterer:
+        """Cluster the data of several clients.
+
+        Args:
+            X: a list of tables of shape (n_i, n_features), one a client; or one table.
+            y: ignored by the clustering; labels (integer codes) that metrics on `federation_` may ask for.
+            groups: with one table: the client of each row.
+            client_names: of all clients, in the order of their positions; None to read them off `groups`, or
+                to call those of a list 0, 1, ... Under differential privacy `groups` needs them: a client
+                whose rows are all left out takes part without rows.
+
+        Returns:
+            The fitted estimator.
+        """
+        return self.fit_clients(self._gather(X, groups, y, client_names))
+
+    def resume(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> FederatedClusterer:
+        """Finish the run in `run_dir` with the same clients: its totals are replayed, the rest is asked.
+
+        Raises:
+            RunFolderError: `run_dir` holds no readable run.
+            ResumeError: the run there is of other clients or parameters.
+        """
+        return self.fit_clients(self._gather(X, groups, y, client_names), resume=True)
+
+    def fit_clients(
+        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
+    ) -> FederatedClusterer:
+        """Cluster named clients; `watch` is called after every sum with its index, question and total."""
+        check_surroundings(self.get_params(deep=False))
+        seed = seed_from(self.random_state)
+        if resume and self.run_dir is not None:
+            agreed = Transcript.load(Path(self.run_dir)).configuration.seed
+            seed = agreed if self.privacy is None else self.privacy.unseeded(agreed)
+        protocol = protocol_of(self.protocol)
+        algorithm = self._algorithm(clients.n_features, seed)
+        configuration = configuration_of(
+            clients,
+            protocol,
+            algorithm=describe(self, clients.n_features),
+            max_sums=algorithm.max_sums,
+            rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
+            seed=seed if self.privacy is None else self.privacy.seeded(seed),
+            domain=self.domain,
+            privacy=self.privacy,
+            runs=algorithm,
+        )
+        self.federation_ = simulate(
+            clients,
+            protocol,
+            configuration,
+            policy=self.policy,
+            domain=self.domain if self.privacy is None else self.privacy.domain,
+            run_dir=self.run_dir,
+            simulation=self.engine,
+            resume=resume,
+            watch=watch,
+            spare=0.0 if self.privacy is None else self.privacy.spare,
+        )
+        self.n_features_in_ = clients.n_features
+        self._keep(self.federation_.run(algorithm), clients)
+        return self
+
+    def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
+        check_surroundings(self.get_params(deep=False))
+        private = self.privacy is not None
+        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
+        if not is_client_list(X):
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+            return gather(X, groups, y, **words)
+        clients = gather(X, groups, y, **words)
+        if clients.columns is not None:
+            self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return clients
+
+    def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
+        federation: Federation = self.federation_
+        if not federation.finished:
+            federation.transcript.ended({"centers": Array.of(outcome.centers)})
+        self.transcript_ = federation.transcript
+        self.cluster_centers_ = np.array(outcome.centers)
+        self.history_ = [np.array(centers) for centers in outcome.history]
+        self.n_iter_ = len(self.history_) - 1
+        self.inertia_ = outcome.inertia
+        self.n_rows_: int | None = outcome.n_rows
+        self.converged_ = outcome.converged
+        self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
+        if self.privacy is not None:
+            self.privacy.check_delta(outcome.n_rows, len(clients.names))
+        self._n_features_out = len(outcome.centers)
+        self.labels_ = self._labels(clients)
+
+    def _labels(self, clients: Clients) -> Any:
+        own = [assign(data.features, self.cluster_centers_).astype(np.int32) for data in clients.data]
+        if clients.rows is None:
+            return own
+        labels = np.empty(sum(len(rows) for rows in clients.rows), dtype=np.int32)
+        for rows, found in zip(clients.rows, own, strict=True):
+            labels[rows] = found
+        return labels
+
+    def _rows(self, X: Any) -> FloatArray:
+        if not hasattr(self, "cluster_centers_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)
+
+    def predict(self, X: Any) -> npt.NDArray[np.int32]:
+        """Return the nearest center of each row of a table, int32 of shape (n_rows,)."""
+        return assign(self._rows(X), self.cluster_centers_).astype(np.int32)
+
+    def transform(self, X: Any) -> FloatArray:
+        """Return the distance of each row to each center, float64 of shape (n_rows, n_clusters)."""
+        return np.asarray(np.sqrt(squared_distances(self._rows(X), self.cluster_centers_)))
+
+    def fit_predict(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Any:
+        """Fit and return `labels_`."""
+        return self.fit(X, y, groups, client_names).labels_
+
+    def fit_transform(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Any:
+        """Fit and return the distances to the centers; a list of arrays for a list of clients."""
+        self.fit(X, y, groups, client_names)
+        return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one `.npz` file (no pickle), with its claim; `privfed.load` reads it.
+
+        Of a class of your own the file has what every model has, and the constructor's words; what it fits
+        besides is not in it, and `load` must be given the class.
+        Its owner alone may read the file.
+        """
+        if not hasattr(self, "cluster_centers_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        facts = {
+            "format": FORMAT,
+            "class": stored_name(type(self)),
+            "params": plain_params(self),
+            "privacy": privacy_to_dict(self.privacy),
+            "privacy_claim": claim_to_dict(self.privacy_claim_),
+            "rows": self.n_rows_,
+            "inertia": self.inertia_,
+            "converged": self.converged_,
+            "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
+        }
+        with open_file(Path(path), "wb") as file:
+            np.savez(
+                file,
+                centers=self.cluster_centers_,
+                history=np.stack(self.history_),
+                facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
+            )
+
+
+def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the constructor's words that JSON can hold; objects are left out."""
+    kept: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if isinstance(value, np.integer | np.floating):
+            value = value.item()
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            value = json.loads(json.dumps(value, default=lambda one: np.asarray(one).tolist()))
+        if value is None or isinstance(value, bool | int | float | str | list):
+            kept[name] = value
+    return kept
+
+
+_NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
+
+
+def describe(estimator: BaseEstimator, n_features: int) -> str:
+    """Return the algorithm and its parameters as canonical text, for the signed configuration."""
+    words = {k: v for k, v in plain_params(estimator).items() if k not in _NOT_PART_OF_THE_AGREEMENT}
+    return json.dumps(
+        {"algorithm": type(estimator).__name__, "n_features": n_features, **words}, sort_keys=True
+    )

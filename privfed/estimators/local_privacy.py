@@ -1,0 +1,87 @@
+"""Local differential privacy for algorithms that send local centers: k-FED and FKM.
+
+Centers of a client's rows have no useful bound for one record. So each client first clusters its own
+rows by DPKMeans, with noise of its own for the whole claim, and then takes part with these centers in the
+place of its rows. All that follows is post-processing of them. Clients hold different records, so that
+each one's claim is the claim for all (parallel composition; for neighbours "replace-one", within a client).
+
+Reveals to everyone that the protocol of the sums shows a client's centers to: centers that are private
+already. Nobody needs to be trusted; the price is that each client's noise drowns its few rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from privfed.core.question import ClientData
+from privfed.core.transcript import FILE
+from privfed.errors import PrivacyError
+from privfed.estimators.private import DPKMeans
+from privfed.federation.clients import Clients
+from privfed.privacy.claim import PrivacySpent
+from privfed.privacy.privacy import Privacy
+from privfed.privacy.server_noise import FIXED_ONLY
+
+
+def check_local(params: dict[str, Any], privacy: Privacy) -> None:
+    """Check that local privacy can be given.
+
+    Raises:
+        PrivacyError: the unit is a client, or the policy changes answers depending on the data.
+    """
+    policy = params["policy"]
+    if policy is not None and policy.coarsens:
+        raise PrivacyError(
+            "min_count and count_multiple of the policy depend on the data, and a client's centers stand for "
+            "its rows here: noise protects them already; leave these words out."
+        )
+    if privacy.unit != "record":
+        raise PrivacyError(
+            'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '
+            'DWFKMeans with unit="client".'
+        )
+    if privacy.noise == "server":
+        raise PrivacyError(
+            f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
+            'noise="local" or "distributed".'
+        )
+    if params["merge"] != "summed":
+        raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
+
+
+LOCAL = "local"
+"""Folder in a run's folder in which each client's own run lies, by its position."""
+
+
+def folders_of(run_dir: Path) -> list[Path]:
+    """Return the folders of the clients' own runs in a run's folder, by position; none without any."""
+    found = [one for one in (run_dir / LOCAL).glob("*") if one.name.isdecimal()]
+    return sorted(found, key=lambda one: int(one.name))
+
+
+def own_centers(
+    clients: Clients, privacy: Privacy, n_clusters: int, seed: int, run_dir: str | Path | None
+) -> tuple[Clients, PrivacySpent | None]:
+    """Have each client cluster its own rows; return the clients with centers for rows, and the claim.
+
+    Args:
+        clients: with their rows.
+        privacy: of each client's own run.
+        n_clusters: of each client.
+        seed: of public choices.
+        run_dir: each client's run is kept in a folder below it, and is not noised again.
+    """
+    found, claim = [], None
+    for i, data in enumerate(clients.data):
+        folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
+        own = replace(privacy, noise="local")
+        if privacy.noise_seed is not None:
+            own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)
+        model = DPKMeans(n_clusters, protocol="plain", privacy=own, run_dir=folder, random_state=seed)
+        begun = folder is not None and (folder / FILE).exists()
+        model.fit_clients(Clients((clients.names[i],), (data,), None), resume=begun)
+        found.append(ClientData(model.cluster_centers_))
+        claim = model.privacy_claim_
+    return Clients(clients.names, tuple(found), None), claim

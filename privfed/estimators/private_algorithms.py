@@ -1,0 +1,156 @@
+"""From an estimator's words to its algorithm under differential privacy, or to an error with the way out.
+
+What has a proven bound for one record is one step of sums: Lloyd's, a full batch's, a fuzzy one's. Several
+local steps, and means that weigh clients alike, are bounded for a whole client only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privfed.algorithms.fuzzy.fuzzy_sums import WeightedFuzzyCentroids
+from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
+from privfed.algorithms.kmeans.weighted import WeightedCentroids, check_weighting
+from privfed.algorithms.private.fixed import FixedKMeans
+from privfed.algorithms.private.kmeans import PrivateKMeans, Steps
+from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
+from privfed.core.domain import FloatArray, Ranges
+from privfed.errors import PrivacyError
+from privfed.estimators.checks import check_init
+from privfed.privacy.privacy import Privacy
+from privfed.questions.bounded_sums import RelativeSums, SumsInCells
+
+Private = PrivateKMeans | FixedKMeans
+
+
+def private_weighted(
+    params: dict[str, Any], weights: str, privacy: Privacy, n_features: int, seed: int
+) -> Private:
+    """Return WF, DWF or EWF k-means under differential privacy.
+
+    Raises:
+        PrivacyError: several local steps, or other weights than rows, at unit "record".
+        ArgumentError: the weighting fails for every client.
+    """
+    _check_common(params)
+    check_weighting(weights, params["n_clusters"], n_features)
+    step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
+    if not step and privacy.unit == "record":
+        what = (
+            f"weights {weights!r} have"
+            if weights != "dynamic"
+            else "relocate_empty has"
+            if params["local_iter"] == 1
+            else f"{params['local_iter']} local steps have"
+        )
+        raise PrivacyError(
+            f'{what} no useful bound for one record; use DWFKMeans(local_iter=1), DPKMeans, or unit="client".'
+        )
+
+    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        words = {name: params[name] for name in ("local_iter", "local_tol", "relocate_empty")}
+        steps = WeightedCentroids(ranges=ranges, centers=centers, weights=weights, **words)
+        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
+
+    steps = Steps(
+        asking=_lloyd if step else local,
+        learning_rate=params["learning_rate"],
+        momentum=params["momentum"],
+        equal=weights == "equal",
+    )
+    return _algorithm(params, steps, privacy, n_features, seed)
+
+
+def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> Private:
+    """Return federated mini-batch k-means under differential privacy; no cluster is drawn anew.
+
+    Raises:
+        PrivacyError: several epochs or batches at unit "record".
+    """
+    _check_common(params)
+    full = params["epochs"] == 1 and params["batch_size"] is None
+    if not full and privacy.unit == "record":
+        raise PrivacyError(
+            "several epochs or batches have no useful bound for one record; use epochs=1 and "
+            'batch_size=None, DPKMeans, or unit="client".'
+        )
+
+    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        words = {name: params[name] for name in ("epochs", "batch_size", "client_learning_rate")}
+        return LocalMovements(
+            ranges=ranges, radius=radius, steps=MiniBatchMovements(ranges=ranges, centers=centers, **words)
+        )
+
+    # One full batch moves a client's centers by its rate times a Lloyd step: the rate is applied here.
+    rate = params["learning_rate"] * (params["client_learning_rate"] if full else 1.0)
+    steps = Steps(asking=_lloyd if full else local, learning_rate=rate, smoothing=params["momentum"])
+    return _algorithm(params, steps, privacy, n_features, seed)
+
+
+def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> Private:
+    """Return federated fuzzy c-means under differential privacy.
+
+    Raises:
+        PrivacyError: k-means averaging; or several local steps, or weights u, at unit "record".
+    """
+    _check_common(params)
+    if params["averaging"] == "kmeans":
+        raise PrivacyError(
+            'averaging="kmeans" sums local centers, which have no useful bound; use averaging="weighted" '
+            "with local_iter=1."
+        )
+    step = params["local_iter"] == 1 and params["weight"] == "u^m"
+    if not step and privacy.unit == "record":
+        raise PrivacyError(
+            "several local steps have no useful bound for one record; use local_iter=1 and "
+            'weight="u^m", or unit="client".'
+        )
+    m = float(params["m"])
+
+    def asking(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        if step:
+            return FuzzyRelativeSums(ranges=ranges, centers=centers, radius=radius, m=m)
+        words = {name: params[name] for name in ("local_iter", "local_tol", "weight")}
+        steps = WeightedFuzzyCentroids(ranges=ranges, centers=centers, m=m, **words)
+        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
+
+    return _algorithm(params, Steps(asking=asking, keep_radius=True), privacy, n_features, seed)
+
+
+def _lloyd(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+    return RelativeSums(ranges=ranges, centers=centers, radius=radius)
+
+
+def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_features: int, seed: int) -> Private:
+    init = check_init(params["init"], params["n_clusters"], n_features)
+    words: dict[str, Any] = {"n_clusters": params["n_clusters"], "init": init, "steps": steps, "seed": seed}
+    if privacy.noise == "server":
+        _check_fixed(params)
+        return FixedKMeans(rounds=params["max_iter"], **words)
+    return PrivateKMeans(max_iter=params["max_iter"], **words)
+
+
+def _check_fixed(params: dict[str, Any]) -> None:
+    """Refuse words by which totals decide on the number of rounds, which the server sees."""
+    for name, needed in (("tol", 0), ("patience", None)):
+        if params.get(name, needed) != needed:
+            raise PrivacyError(
+                f'noise="server" needs a number of rounds that no total decides, got {name}={params[name]}; '
+                f'use {name}={needed} with max_iter as the number of rounds, or noise="distributed".'
+            )
+
+
+def _check_common(params: dict[str, Any]) -> None:
+    """Refuse words that would be paid for without a gain."""
+    if params["n_init"] != 1:
+        raise PrivacyError(
+            f"each restart would be paid for, got n_init={params['n_init']}; use n_init=1: the coreset start "
+            "has its restarts for nothing."
+        )
+    if isinstance(params["init"], str) and params["init"] == "kfed":
+        raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use "coreset".')
+    if params["clients_per_round"] is not None or params["cohorts"] is not None:
+        raise PrivacyError(
+            "under differential privacy every sum asks everyone: who chooses a cohort knows it, so that "
+            "sampling gains nothing; leave out clients_per_round and cohorts."
+        )

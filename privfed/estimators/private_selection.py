@@ -1,0 +1,95 @@
+"""The choice of the number of clusters under differential privacy: one budget for all candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+
+from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.selection import PrivateSelection
+from privfed.core.configuration import CohortRule
+from privfed.core.transcript import Exchanged, Summed
+from privfed.errors import PrivacyError
+from privfed.estimators.base import FederatedClusterer, describe
+from privfed.federation.builder import configuration_of, protocol_of, seed_from
+from privfed.federation.clients import Clients
+from privfed.federation.simulation import simulate
+from privfed.privacy.privacy import Privacy
+from privfed.privacy.server_noise import FIXED_ONLY
+
+INDICES = ("davies_bouldin", "fuzzy_davies_bouldin")
+"""Indices that are found on a coreset."""
+
+
+@dataclass(frozen=True)
+class PrivateChoice:
+    """What a private selection gave.
+
+    Args:
+        n_clusters: the chosen number.
+        indices: of the candidates.
+        models: fitted estimators of the candidates; the chosen one is refined.
+        sums: sums of the whole selection.
+        sent: bytes of them.
+    """
+
+    n_clusters: int
+    indices: tuple[float, ...]
+    models: tuple[FederatedClusterer, ...]
+    sums: int
+    sent: int
+
+
+def choose_privately(
+    model: FederatedClusterer, privacy: Privacy, clients: Clients, candidates: list[int], index: str
+) -> PrivateChoice:
+    """Fit all candidates on one coreset, choose one by an index, and refine it.
+
+    Raises:
+        PrivacyError: an estimator or an index that a coreset cannot stand in for.
+    """
+    if privacy.noise == "server":
+        raise PrivacyError(FIXED_ONLY)
+    seed = seed_from(model.random_state)
+    algorithm = clone(model).set_params(n_clusters=max(candidates))._algorithm(clients.n_features, seed)
+    if not isinstance(algorithm, PrivateKMeans) or index not in INDICES:
+        raise PrivacyError(
+            f"under differential privacy the number of clusters is chosen by {' or '.join(INDICES)}, for "
+            "DPKMeans, DWFKMeans(local_iter=1), FederatedMiniBatchKMeans or "
+            f'FederatedFuzzyCMeans(averaging="weighted", local_iter=1); got {type(model).__name__}, {index}.'
+        )
+    protocol = protocol_of(model.protocol)
+    m = float(getattr(model, "m", 2.0)) if index == "fuzzy_davies_bouldin" else None
+    selection = PrivateSelection(candidates=tuple(candidates), algorithm=algorithm, m=m)
+    configuration = configuration_of(
+        clients,
+        protocol,
+        algorithm=f"{describe(model, clients.n_features)} over {candidates} by {index}",
+        max_sums=selection.max_sums,
+        rule=CohortRule(),
+        seed=privacy.seeded(seed),
+        domain=model.domain,
+        privacy=privacy,
+    )
+    federation = simulate(
+        clients,
+        protocol,
+        configuration,
+        policy=model.policy,
+        domain=privacy.domain,
+        run_dir=model.run_dir,
+        simulation=model.engine,
+        spare=privacy.spare,
+    )
+    found = federation.run(selection)
+    models = []
+    for k, outcome in zip(candidates, found.outcomes, strict=True):
+        fitted: Any = clone(model).set_params(n_clusters=k)
+        fitted.federation_, fitted.n_features_in_ = federation, clients.n_features
+        fitted._keep(outcome, clients)
+        models.append(fitted)
+    records = federation.transcript
+    sent = sum(one.size for r in records.of(Exchanged) for one in (*r.down, *r.up))
+    return PrivateChoice(found.n_clusters, found.indices, tuple(models), len(records.of(Summed)), sent)

@@ -1,0 +1,198 @@
+"""Scaling features over clients: everyone scales by the same numbers, which come from sums.
+
+Reveals: what the sums show (`privfed.questions.moments`), and to everyone the fitted numbers. Rows are
+transformed where they lie and never sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import validate_data
+
+from privfed.algorithms.private.moments import PrivateMoments
+from privfed.core.configuration import CohortRule
+from privfed.core.domain import Domain, FloatArray
+from privfed.core.messages import Array
+from privfed.core.policy import ClientPolicy
+from privfed.core.secure_sum import SecureSum
+from privfed.errors import ArgumentError, NotFittedError
+from privfed.estimators.checks import check_surroundings
+from privfed.estimators.claimed import Claimed
+from privfed.federation.builder import configuration_of, protocol_of, seed_from
+from privfed.federation.claim import claim_of
+from privfed.federation.clients import Clients, gather, is_client_list
+from privfed.federation.simulation import Simulation, simulate
+from privfed.privacy.privacy import Privacy
+from privfed.questions.moments import FeatureMoments, Moments
+
+
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
+    """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
+
+    With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the
+    pooled rows, from two sums (three where features hardly vary). With "range" each feature's range
+    goes to [0, 1], from one sum: exactly the declared domain's; without one the ranges that the range
+    sum finds, whose ends are bin edges: at most a sixteenth beyond the smallest and largest values
+    with up to three features, a whole power of two with many.
+
+    Args:
+        scaling: "standard" or "range".
+        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
+        privacy: None, or a `privfed.Privacy`: then the numbers are noised; "range" scales to its domain.
+        engine: None for clients in this process, or a `privfed.Simulation` with faults.
+        policy: what the clients answer; a `privfed.ClientPolicy`.
+        domain: declared domain of the data, `privfed.Box` or `privfed.Ball`.
+        run_dir: folder for the transcript; None keeps it in memory.
+        random_state: seed of the clients' simulation randomness.
+
+    Attributes:
+        mean_: "standard": mean of each feature, float64 of shape (n_features,).
+        var_: "standard": population variance of each feature.
+        scale_: "standard": what features are divided by, the root of `var_`, 1 for constant features;
+            "range": what they are multiplied by, as in scikit-learn's MinMaxScaler.
+        data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
+        min_: "range": what is added to the scaled features.
+        n_samples_seen_: rows of all clients.
+        transcript_: record of the run; federation_: the door, for further questions.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
+        n_features_in_: number of columns.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds.
+        DataError: a client's data cannot be used.
+        ProtocolError: a sum could not be opened.
+    """
+
+    def __init__(
+        self,
+        scaling: Literal["standard", "range"] = "standard",
+        *,
+        protocol: str | SecureSum = "masked",
+        privacy: Privacy | None = None,
+        engine: Simulation | None = None,
+        policy: ClientPolicy | None = None,
+        domain: Domain | None = None,
+        run_dir: str | Path | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.scaling = scaling
+        self.protocol = protocol
+        self.privacy = privacy
+        self.engine = engine
+        self.policy = policy
+        self.domain = domain
+        self.run_dir = run_dir
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+    ) -> Self:
+        """Find mean and variance, or the range, of each feature.
+
+        Args:
+            X: a list of tables of shape (n_i, n_features), one a client; or one table.
+            y: ignored.
+            groups: with one table: the client of each row.
+            client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
+
+        Returns:
+            The fitted scaler.
+        """
+        self._check()
+        clients = self._gather(X, groups, client_names)
+        protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
+        spread, privacy = self.scaling == "standard", self.privacy
+        algorithm = FeatureMoments(spread) if privacy is None else PrivateMoments(spread)
+        configuration = configuration_of(
+            clients,
+            protocol,
+            algorithm=json.dumps({"algorithm": type(self).__name__, "scaling": self.scaling}),
+            max_sums=algorithm.max_sums,
+            rule=CohortRule(),
+            seed=(seed if privacy is None else privacy.seeded(seed)),
+            domain=self.domain,
+            privacy=privacy,
+        )
+        self.federation_ = simulate(
+            clients,
+            protocol,
+            configuration,
+            policy=self.policy,
+            domain=self.domain if privacy is None else privacy.domain,
+            run_dir=self.run_dir,
+            simulation=self.engine,
+            spare=0.0 if privacy is None else privacy.spare,
+        )
+        self._keep(self.federation_.run(algorithm))
+        return self
+
+    def _check(self) -> None:
+        check_surroundings(self.get_params(deep=False))
+        if self.scaling not in ("standard", "range"):
+            raise ArgumentError(f'scaling must be "standard" or "range", got scaling={self.scaling!r}.')
+
+    def _gather(self, X: Any, groups: Any, names: Iterable[Any] | None) -> Clients:
+        private = self.privacy is not None
+        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
+        if not is_client_list(X):
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
+            return gather(X, groups, **words)
+        clients = gather(X, groups, **words)
+        self.n_features_in_ = clients.n_features
+        if clients.columns is not None:
+            self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return clients
+
+    def _keep(self, moments: Moments) -> None:
+        self.data_min_, self.data_max_ = np.array(moments.ranges.low), np.array(moments.ranges.high)
+        self.data_range_ = self.data_max_ - self.data_min_
+        self.n_samples_seen_ = moments.n_rows
+        for stale in ("mean_", "var_", "min_"):
+            self.__dict__.pop(stale, None)
+        if self.scaling == "standard":
+            self.mean_, self.var_ = np.array(moments.mean), np.array(moments.var)
+            self.scale_ = np.where(moments.constant, 1.0, np.sqrt(np.where(moments.constant, 1.0, self.var_)))
+        else:
+            self.scale_ = 1.0 / self.data_range_
+            self.min_ = -self.data_min_ * self.scale_
+        self.transcript_ = self.federation_.transcript
+        self.transcript_.ended({"scale": Array.of(self.scale_)})
+        self.privacy_claim_ = claim_of(self.federation_, protocol_of(self.protocol))
+        if self.privacy is not None:
+            self.privacy.check_delta(moments.n_rows, len(self.federation_.setting.clients))
+
+    def transform(self, X: Any) -> Any:
+        """Return scaled rows, float64 of the shape of `X`; a list of arrays for a list of clients."""
+        return [self._scaled(one) for one in X] if is_client_list(X) else self._scaled(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows as they were before scaling; a list of arrays for a list of clients."""
+        return [self._unscaled(one) for one in X] if is_client_list(X) else self._unscaled(X)
+
+    def _scaled(self, X: Any) -> FloatArray:
+        rows, scale = self._rows(X), np.asarray(self.scale_)
+        scaled: FloatArray = (
+            rows * scale + self.min_ if hasattr(self, "min_") else (rows - self.mean_) / scale
+        )
+        return scaled
+
+    def _unscaled(self, X: Any) -> FloatArray:
+        rows, scale = self._rows(X), np.asarray(self.scale_)
+        former: FloatArray = (
+            (rows - self.min_) / scale if hasattr(self, "min_") else rows * scale + self.mean_
+        )
+        return former
+
+    def _rows(self, X: Any) -> FloatArray:
+        if not hasattr(self, "scale_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)

@@ -1,0 +1,397 @@
+"""The choice of the number of clusters: any algorithm, judged by any index, all through the door.
+
+Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3: fit each number
+of a range, ask for the index, take its minimum or its elbow.
+
+Reveals: for each number of clusters what its fit and its index show; without a range, also how many
+clients find each number of clusters on their own (`privfed.metrics.local_clusters`). More fits of the
+same rows show more about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from privfed import metrics
+from privfed.core.federation import Federation, Watcher
+from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.core.transcript import Exchanged, Summed, Transcript
+from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
+from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.checks import check_integer
+from privfed.estimators.elbow import FEWEST_FOR_ELBOW, Rule, chosen
+from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.local_centers import FKM, KFED
+from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.private import DPKMeans
+from privfed.estimators.private_selection import choose_privately
+from privfed.estimators.weighted import DWFKMeans, EWFKMeans
+from privfed.federation.builder import seed_from
+from privfed.federation.clients import Clients
+from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
+from privfed.privacy.claim import PrivacySpent, noised_mark
+
+ESTIMATORS: dict[str, Callable[[], FederatedClusterer]] = {
+    "dp": DPKMeans,
+    "dwf": DWFKMeans,
+    "ewf": EWFKMeans,
+    "lloyd": lambda: DWFKMeans(local_iter=1),
+    "minibatch": FederatedMiniBatchKMeans,
+    "fkm": FKM,
+    "kfed": KFED,
+    "fuzzy": FederatedFuzzyCMeans,
+}
+"""Algorithms by name."""
+
+Watching = Callable[[int], AbstractContextManager[Watcher]]
+"""Gives, for a number of clusters, a context in which its fit is watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index that can be named.
+
+    Args:
+        value: gives the index of a fitted model.
+        rule: how a number of clusters is chosen by it.
+        rising: whether it grows with the number of clusters, for the elbow.
+    """
+
+    value: Callable[[FederatedClusterer], float]
+    rule: Rule
+    rising: bool = False
+
+
+def _asked(function: Callable[..., float]) -> Callable[[FederatedClusterer], float]:
+    return lambda model: function(model.federation_, model.cluster_centers_)
+
+
+def _fuzzy(model: FederatedClusterer) -> float:
+    return fuzzy_davies_bouldin(model.federation_, model.cluster_centers_, m=getattr(model, "m", 2.0))
+
+
+def _inertia(model: FederatedClusterer) -> float:
+    if model.inertia_ is None:
+        raise PrivacyError('inertia_ is not released under differential privacy: choose by "davies_bouldin".')
+    return float(model.inertia_)
+
+
+INDICES: dict[str, Index] = {
+    "davies_bouldin": Index(_asked(metrics.davies_bouldin), "minimum"),
+    "fuzzy_davies_bouldin": Index(_fuzzy, "minimum"),
+    "simplified_silhouette": Index(_asked(metrics.simplified_silhouette), "maximum", rising=True),
+    "calinski_harabasz": Index(_asked(metrics.calinski_harabasz), "maximum", rising=True),
+    # These two fall with every further cluster: only an elbow tells.
+    "mean_distance": Index(_asked(metrics.mean_distance), "elbow"),
+    "inertia": Index(_inertia, "elbow"),
+}
+"""Indices by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRow:
+    """What one number of clusters gave.
+
+    Args:
+        n_clusters: the number.
+        index: the index; NaN where it has no value (fewer than two clusters held rows).
+        inertia: pooled sum of squared distances to the nearest center.
+        rounds: rounds of the fit.
+        sums: sums that were opened for the fit and the index.
+        bytes: sent for them, to and from all clients together.
+    """
+
+    n_clusters: int
+    index: float
+    inertia: float | None
+    rounds: int
+    sums: int
+    bytes: int
+
+
+NOISED = ("rows", "n_clusters", "table.index", "centroids")
+"""What a selection under differential privacy took from noised totals, by its names in JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionResult:
+    """The chosen number of clusters, and what every candidate gave.
+
+    Args:
+        n_clusters: the chosen number.
+        index: name of the index.
+        rule: by which the number was chosen: "minimum", "maximum" or "elbow".
+        table: one row for each candidate, ascending.
+        models: the fitted estimators, in the order of the table.
+        local: what the clients found on their own, where no range was given.
+    """
+
+    n_clusters: int
+    index: str
+    rule: Rule
+    table: tuple[SelectionRow, ...]
+    models: tuple[FederatedClusterer, ...]
+    local: LocalClusters | None = None
+
+    @property
+    def estimator(self) -> FederatedClusterer:
+        """The estimator fitted with the chosen number of clusters."""
+        return self.models[[row.n_clusters for row in self.table].index(self.n_clusters)]
+
+    @property
+    def privacy_claim(self) -> PrivacySpent | None:
+        """What is said of the differential privacy of all fits and the choice together; None without any."""
+        return self.models[0].privacy_claim_
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the models, as values that JSON can hold."""
+        claim, rows = self.privacy_claim, [asdict(row) for row in self.table]
+        for row in rows:
+            row["index"] = row["index"] if np.isfinite(row["index"]) else None
+        return {
+            "n_clusters": self.n_clusters,
+            "index": self.index,
+            "rule": self.rule,
+            "privacy": None if claim is None else claim.to_dict(),
+            "noised": [] if claim is None else list(NOISED),
+            "local_clusters": None if self.local is None else list(self.local.clients),
+            "table": rows,
+        }
+
+    def __str__(self) -> str:
+        claim = self.privacy_claim
+        name = f"{self.index}{noised_mark(claim)}"
+        wide = max(22, len(name))
+        lines = [f"{'K':>4} {name:>{wide}} {'inertia':>12} {'rounds':>7} {'sums':>6} {'bytes':>13}"]
+        for row in self.table:
+            inertia = "" if row.inertia is None else f"{row.inertia:.6g}"
+            mark = " <" if row.n_clusters == self.n_clusters else ""
+            lines.append(
+                f"{row.n_clusters:>4} {row.index:>{wide}.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
+                f"{row.bytes:>13,}{mark}"
+            )
+        said = [] if claim is None else [str(claim)]
+        return "\n".join([*lines, f"{self.n_clusters} clusters: {self.rule} of {name}", *said])
+
+
+def select_n_clusters(
+    clients: Any,
+    range: Iterable[int] | None = None,
+    *,
+    estimator: FederatedClusterer | str = "dwf",
+    index: str | Callable[[Federation, Any], float] = "davies_bouldin",
+    rule: Rule | None = None,
+    groups: Any = None,
+    client_names: Iterable[Any] | None = None,
+    resume: bool = False,
+    watch: Watching | None = None,
+    **words: Any,
+) -> SelectionResult:
+    """Fit each number of clusters and choose one by an index.
+
+    Args:
+        clients: a list of tables of shape (n_i, n_features), one a client; or one table with `groups`;
+            or a fitted federation (`model.federation_`): its clients, protocol, domain and cohorts hold
+            for every fit, its transcript grows by them, and the models lack `labels_`, for the rows stay
+            behind the door. Its clients answer as many sums as they agreed to when it was opened.
+        range: numbers of clusters to try, each from 2 up to the rows of all clients; None asks how many
+            clusters each client finds on its own and takes the rule of thumb of the paper: from the
+            smallest number to the smallest plus the largest.
+        estimator: an estimator, of which copies are fitted, or a name: "dp", "dwf", "ewf", "lloyd",
+            "minibatch", "fkm", "kfed", "fuzzy".
+        index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, 2 where it has none),
+            "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", or a function of a
+            federation and centers, with `rule`.
+        rule: "minimum", "maximum" or "elbow"; None takes the best direction of a named index.
+        groups: with one table: the client of each row.
+        client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
+        resume: go on with what an earlier call left in `run_dir`.
+        watch: gives for each number of clusters a context whose value is called after every sum; not
+            for a federation.
+        **words: words of the estimator that are set before it is fitted: `protocol`, `random_state`,
+            `n_init`, `domain`, `privacy`, ... Each number gets a folder of its own in `run_dir`. With
+            `privacy` one budget pays for all: the candidates are fitted on one noised coreset, the chosen
+            one is refined, the index is one of the two Davies-Bouldin indices, and `range` is needed.
+
+    Returns:
+        The chosen number, the table and the fitted models.
+
+    Raises:
+        ArgumentError: an argument is out of its bounds.
+    """
+    judge = _index_of(index, rule)
+    model = estimator_of(estimator, words)
+    if isinstance(clients, Federation) and words:
+        raise ArgumentError(f"a federation keeps its own {', '.join(sorted(words))}; leave them out.")
+
+    def gathered(fitting: FederatedClusterer) -> Any:
+        named = isinstance(clients, Clients | Federation)
+        return clients if named else fitting._gather(clients, groups, None, client_names)
+
+    if model.privacy is not None:
+        return _chosen_privately(model, gathered, range, index)
+    local = None if range is not None else _local_clusters(gathered(model), model)
+    candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
+    rows, models = list[SelectionRow](), list[FederatedClusterer]()
+    for number in candidates:
+        fitted = clone(model).set_params(n_clusters=number)
+        with nullcontext() if watch is None else watch(number) as watcher:
+            row = _tried(fitted, gathered, judge, resume, watcher)
+        if fitted.n_rows_ is not None and candidates[-1] > fitted.n_rows_:
+            raise ArgumentError(
+                f"range goes up to {candidates[-1]} clusters, more than the {fitted.n_rows_} rows of all."
+            )
+        models.append(fitted)
+        rows.append(row)
+    best = chosen(candidates, [row.index for row in rows], judge.rule, rising=judge.rising)
+    name = index if isinstance(index, str) else getattr(index, "__name__", "index")
+    return SelectionResult(best, name, judge.rule, tuple(rows), tuple(models), local)
+
+
+def _chosen_privately(
+    model: FederatedClusterer, gathered: Callable[[FederatedClusterer], Any], range: Any, index: Any
+) -> SelectionResult:
+    named = gathered(model)
+    if isinstance(named, Federation) or range is None:
+        raise PrivacyError(
+            "under differential privacy pass clients, not a federation, and the range of numbers: "
+            "looking for one would be paid for."
+        )
+    name, candidates = str(index), _candidates(range, "minimum")
+    choice = choose_privately(model, model.privacy, named, candidates, name)
+    rows = [
+        SelectionRow(k, value, None, fitted.n_iter_, choice.sums, choice.sent)
+        for k, value, fitted in zip(candidates, choice.indices, choice.models, strict=True)
+    ]
+    return SelectionResult(choice.n_clusters, name, "minimum", tuple(rows), choice.models)
+
+
+def _index_of(index: Any, rule: Rule | None) -> Index:
+    """Return the index with the rule that is to be used.
+
+    Raises:
+        ArgumentError: unknown, or a rule that does not fit it.
+    """
+    if rule is not None and rule not in ("minimum", "maximum", "elbow"):
+        raise ArgumentError(f'rule must be "minimum", "maximum" or "elbow", got rule={rule!r}.')
+    if callable(index):
+        if rule is None:
+            raise ArgumentError("an index that is a function needs a rule: which of its values is the best.")
+        return Index(_asked(index), rule)
+    if not isinstance(index, str) or index not in INDICES:
+        raise ArgumentError(f"index must be a function or one of {', '.join(INDICES)}, got index={index!r}.")
+    known = INDICES[index]
+    if rule is None or rule == known.rule:
+        return known
+    if rule != "elbow":
+        raise ArgumentError(f"{index} is chosen by its {known.rule}, or by its elbow, got rule={rule!r}.")
+    return Index(known.value, rule, known.rising)
+
+
+def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
+    """Return a fresh estimator with words set.
+
+    Raises:
+        ArgumentError: no estimator, or words that it does not know.
+    """
+    if isinstance(estimator, str):
+        if estimator not in ESTIMATORS:
+            raise ArgumentError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}.")
+        model = ESTIMATORS[estimator]()
+    elif isinstance(estimator, FederatedClusterer):
+        model = clone(estimator)
+    else:
+        raise ArgumentError(f"estimator must be an estimator of privfed or its name, got {estimator!r}.")
+    unknown = sorted(set(words) - set(model.get_params(deep=False)) | set(words) & {"n_clusters"})
+    if unknown:
+        raise ArgumentError(f"{type(model).__name__} takes no {', '.join(unknown)} here.")
+    model.set_params(**words)
+    return model
+
+
+def _local_clusters(named: Clients | Federation, model: FederatedClusterer) -> LocalClusters:
+    """Ask how many clusters each client finds on its own, before the first fit."""
+    seed = seed_from(model.random_state) % 2**32
+    if isinstance(named, Federation):
+        return local_cluster_counts(named, most=MOST, seed=seed)
+    tables = [data.features for data in named.data]
+    words = {name: getattr(model, name) for name in ("protocol", "domain", "policy")}
+    return local_cluster_counts(
+        tables, most=MOST, seed=seed, client_names=named.names, random_state=seed, **words
+    )
+
+
+def _candidates(numbers: Any, rule: Rule) -> list[int]:
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        raise ArgumentError(f"range must hold numbers of clusters, as range(2, 9) does, got {numbers!r}.")
+    candidates = sorted({check_integer("each number of range", number, 2) for number in numbers})
+    least = FEWEST_FOR_ELBOW if rule == "elbow" else 1
+    if len(candidates) < least:
+        raise ArgumentError(
+            f"range must hold {least} or more numbers of clusters for rule={rule!r}, got {candidates}."
+        )
+    return candidates
+
+
+def _tried(
+    model: FederatedClusterer,
+    gathered: Callable[[FederatedClusterer], Any],
+    judge: Index,
+    resume: bool,
+    watcher: Watcher | None,
+) -> SelectionRow:
+    """Fit one number of clusters, and ask for its index."""
+    began, named = 0, gathered(model)
+    if isinstance(named, Federation):
+        began = len(named.transcript.records)
+        _fit_over(model, named)
+    else:
+        model.fit_clients(named, resume=_in_own_folder(model, resume), watch=watcher)
+    try:
+        value = float(judge.value(model))
+    except UndefinedIndexError:
+        value = np.nan
+    records = model.federation_.transcript.records[began:]
+    sent = [one.size for r in records if isinstance(r, Exchanged) for one in (*r.down, *r.up)]
+    opened = sum(isinstance(record, Summed) for record in records)
+    return SelectionRow(model.n_clusters, value, model.inertia_, model.n_iter_, opened, sum(sent))
+
+
+def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
+    """Fit over an open federation; the labels of its rows stay with its clients."""
+    setting = federation.setting
+    algorithm = model._algorithm(setting.n_features, seed_from(model.random_state))
+    model.federation_, model.n_features_in_ = federation, setting.n_features
+    model._keep(federation.run(algorithm), Clients(setting.clients, (), None))
+    del model.labels_
+
+
+def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:
+    """Give the model a folder of its own in its `run_dir`; say whether a fit has begun there."""
+    if model.run_dir is None:
+        if resume:
+            raise ArgumentError("resume needs run_dir, the folder of the selection that is to be finished.")
+        return False
+    folder = Path(model.run_dir) / f"k{model.n_clusters:03d}"
+    model.set_params(run_dir=folder)
+    if not resume or not (folder / TRANSCRIPT).exists():
+        return False
+    if b"\n" in (folder / TRANSCRIPT).read_bytes():
+        return True
+    # Stopped within its first line: nothing was agreed on yet, so that the fit begins anew.
+    (folder / TRANSCRIPT).unlink()
+    return False
+
+
+def transcripts(folder: Path) -> list[Transcript]:
+    """Return the transcripts of the fits that have begun in a selection's folder."""
+    found = sorted(folder.glob(f"k*/{TRANSCRIPT}"))
+    return [Transcript.load(path.parent) for path in found if b"\n" in path.read_bytes()]

@@ -1,0 +1,1 @@
+"""What a study says: summaries, tables, pictures and one page."""

@@ -1,0 +1,89 @@
+"""What all fits of a study say together: whoever reads the whole report has read every one of them.
+
+Each fit keeps its own budget; a study that clusters the same rows many times spends them all: budgets of
+claims for one unit add up. Fits under Gaussian noise compose exactly (`privfed.privacy.accounting`); where
+one of them has Skellam noise, the bound is that of Renyi differential privacy (`privfed.privacy.renyi`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privfed.experiments.report.summary import Row
+from privfed.privacy.accounting import gdp_epsilon
+from privfed.privacy.pricing import budget_of
+from privfed.privacy.renyi import renyi_epsilon
+
+
+@dataclass(frozen=True)
+class Together:
+    """All fits under one unit and relation on the same rows.
+
+    Args:
+        data: name of the data set; at unit "client" with the partition, which makes the clients.
+        unit: what is protected.
+        neighbours: of that unit.
+        fits: number of fits with a claim, or with a rehearsal of one.
+        rehearsed: how many of them are rehearsals, which protect nobody.
+        open_fits: number of fits on the same data without one: nothing holds for whoever reads these too.
+        epsilon: that all claims together amount to, rounded up.
+        delta: the largest of the claims'.
+    """
+
+    data: str
+    unit: str
+    neighbours: str
+    fits: int
+    rehearsed: int
+    open_fits: int
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        """Return it as one sentence or two."""
+        text = (
+            f"{self.data}: {self.fits} fits with a guarantee for each {self.unit} ({self.neighbours}) amount "
+            f"to epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for who reads them all."
+        )
+        if self.rehearsed:
+            text += f" {self.rehearsed} are rehearsals: their noise repeats, and nobody is protected."
+        if self.open_fits:
+            text += f" {self.open_fits} fits on the same rows have none: with these, nothing holds."
+        return text
+
+
+def together(rows: Sequence[Row]) -> list[Together]:
+    """Return what the fits of a study amount to, for each data set, unit and relation."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        claimed = row.setup.privacy
+        if claimed is not None and row.cells:
+            where = row.setup.labels["partition"] if claimed.unit == "client" else ""
+            key = (row.setup.digest, where, claimed.unit, claimed.neighbours)
+            groups.setdefault(key, []).append(row)
+    return [_of(key, own, rows) for key, own in groups.items()]
+
+
+def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> Together:
+    digest, where, unit, neighbours = key
+    claims = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy is not None]
+    delta = max(claim.delta for claim, _ in claims)
+    budgets = [fits * budget_of(claim.mechanism, claim.epsilon, claim.delta) for claim, fits in claims]
+    # Sums are float64: a hair more than what they came to.
+    cost = math.fsum(budgets) * (1.0 + 1e-12)
+    gaussian = all(claim.mechanism == "gaussian" for claim, _ in claims)
+    beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]
+    beside = [row for row in beside if where in ("", row.setup.labels["partition"])]
+    name = own[0].setup.labels["data"]
+    return Together(
+        data=f"{name} / {where}" if where else name,
+        unit=unit,
+        neighbours=neighbours,
+        fits=sum(fits for _, fits in claims),
+        rehearsed=sum(fits for claim, fits in claims if claim.rehearsal),
+        open_fits=sum(len(row.cells) for row in beside),
+        epsilon=gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta),
+        delta=delta,
+    )

@@ -1,0 +1,305 @@
+"""Over the seeds: mean, standard deviation and number of everything that was measured of a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from privfed.experiments.running.measure import Part
+from privfed.experiments.running.planning import Plan
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.cells import Setup, attack_id, attack_label
+
+COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
+"""What a configuration costs: bytes and seconds are of one client (seconds of the server: its own)."""
+
+LOOSE = 4.0
+"""Above this epsilon a guarantee alone is no reason to trust."""
+
+_OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A measure over the seeds: mean, sample standard deviation (NaN of one seed), number of seeds."""
+
+    mean: float
+    sd: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Stat:
+        """Return the figures of at least one value."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
+
+    def __str__(self) -> str:
+        """Return mean and standard deviation, to as many digits as the deviation lets matter."""
+        if math.isnan(self.sd):
+            return shown(self.mean)
+        if self.sd == 0:
+            return f"{shown(self.mean)} ± 0"
+        digits = min(max(1 - math.floor(math.log10(self.sd)), 0), 4)
+        return f"{self.mean:,.{digits}f} ± {self.sd:,.{digits}f}"
+
+
+def shown(value: float, digits: int = 4) -> str:
+    """Return a number as people read it."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if "e" in text else text
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measure along the rounds, averaged over the seeds; a seed that has ended keeps its last value."""
+
+    rounds: list[int]
+    values: list[Stat]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration.
+
+    Args:
+        id: of the configuration.
+        setup: its words.
+        cells: seed -> id of its cell, of those with values.
+        errors: (cell, part, error) of what failed.
+        stats: name -> figures; "leakage" is the mean over seeds of the largest advantage of any attack.
+        attacks: label of each attack -> its words (paper, adversary, ...), as far as it was run.
+        leaks: label of each attack -> its headline along the rounds.
+        convergence: cost relative to central k-means along the rounds; round 0 is the start.
+        opens_to: who reads the totals. reveals: what they show.
+        against: who -> what a claim of differential privacy holds against; empty without one.
+        notes: warnings of the cells.
+    """
+
+    id: str
+    setup: Setup
+    cells: dict[int, str]
+    errors: list[tuple[str, str, str]]
+    stats: dict[str, Stat]
+    attacks: list[str] = field(default_factory=list)
+    leaks: dict[str, Curve] = field(default_factory=dict)
+    convergence: Curve | None = None
+    opens_to: str = ""
+    reveals: str = ""
+    against: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """All axes in one line."""
+        return " / ".join(self.setup.labels.values())
+
+
+def summarise(plan: Plan, store: Store) -> list[Row]:
+    """Return one row a configuration, in the plan's order; what is not stored yet is left out."""
+    stored = store.read(setup.cell(seed) for setup in plan.setups for seed in plan.seeds)
+    return [
+        _row(setup, {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds}) for setup in plan.setups
+    ]
+
+
+def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
+    fits = {s: own["fit"] for s, own in parts.items() if "fit" in own and not own["fit"].error}
+    named = {attack_id(one): attack_label(one) for one in setup.attacks} | {f"audit:{setup.audit}": "audit"}
+    errors = [
+        (setup.cell(seed), named.get(name, name), part.error)
+        for seed, own in parts.items()
+        for name, part in own.items()
+        if part.error and name in setup.parts()
+    ]
+    measured: dict[str, list[float]] = {}
+    for fit in fits.values():
+        for name, value in {**fit.values, **fit.timing}.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                measured.setdefault(name, []).append(float(value))
+    if "bytes_up" in measured:
+        pairs = zip(measured["bytes_up"], measured["bytes_down"], strict=True)
+        measured["bytes"] = [up + down for up, down in pairs]
+    leaks, ran = _attacked(setup, parts, measured)
+    _audited(setup, parts, measured)
+    first = next(iter(fits.values()), None)
+    return Row(
+        setup.id,
+        setup,
+        {seed: setup.cell(seed) for seed in fits},
+        errors,
+        {name: Stat.of(values) for name, values in measured.items()},
+        attacks=ran,
+        leaks=leaks,
+        convergence=_curve([(f.values["marks"], f.values["score_ratio_after"]) for f in fits.values()]),
+        opens_to="" if first is None else first.values["opens_to"],
+        reveals="" if first is None else first.values["reveals"],
+        against={} if first is None else first.values["against"],
+        notes=sorted({note for fit in fits.values() for note in fit.values.get("notes", [])}),
+    )
+
+
+def _attacked(
+    setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]
+) -> tuple[dict[str, Curve], list[str]]:
+    """Add the figures of the attacks; return their curves, and which of them have run."""
+    largest: dict[int, float] = {}
+    curves: dict[str, Curve] = {}
+    ran = []
+    for attack in setup.attacks:
+        label, along = attack_label(attack), []
+        for seed, own in parts.items():
+            part = own.get(attack_id(attack))
+            if part is None or part.error:
+                continue
+            report = part.values["report"]
+            largest[seed] = max(largest.get(seed, 0.0), part.values["advantage"])
+            figures = {name: report[name] for name in _OF_AN_ATTACK} | {"advantage": part.values["advantage"]}
+            for name, value in figures.items():
+                if value is not None:
+                    measured.setdefault(f"{label}: {name}", []).append(float(value))
+            if part.values["rounds"]:
+                along.append((part.values["rounds"], part.values["recovered"]))
+        if f"{label}: advantage" in measured:
+            ran.append(label)
+        curve = _curve(along)
+        if curve is not None:
+            curves[label] = curve
+    if largest:
+        measured["leakage"] = list(largest.values())
+    return curves, ran
+
+
+def _audited(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]) -> None:
+    for own in parts.values():
+        part = own.get(f"audit:{setup.audit}")
+        if part is not None and not part.error:
+            by_curve = part.values["epsilon_gdp"]
+            measured.setdefault("audited_epsilon", []).append(max(part.values["epsilon"], by_curve or 0.0))
+
+
+def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
+    """Average curves of different rounds and lengths."""
+    known = [dict(zip(rounds, values, strict=False)) for rounds, values in along]
+    known = [{at: value for at, value in one.items() if value is not None} for one in known]
+    known = [one for one in known if one]
+    if not known:
+        return None
+    rounds = sorted({at for one in known for at in one})
+    values = []
+    for at in rounds:
+        reached = [[value for when, value in one.items() if when <= at] for one in known]
+        values.append(Stat.of([one[-1] for one in reached if one]))
+    return Curve(rounds, values)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """An answer to "what should I use?".
+
+    Args:
+        leakage: the bound that was asked for.
+        score_ratio: likewise.
+        row: the cheapest configuration within both on average, None where there is none.
+        caveats: what to know before trusting it.
+    """
+
+    leakage: float
+    score_ratio: float
+    row: Row | None
+    caveats: list[str]
+
+
+def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
+    """Name the configuration with the fewest bytes a client whose means keep within both bounds.
+
+    Args:
+        rows: the configurations of one data set, all with attacks.
+        leakage: most leakage, in [0, 1].
+        score_ratio: most cost relative to central k-means.
+    """
+    fitting = [
+        row
+        for row in rows
+        if {"leakage", "score_ratio", "bytes"} <= row.stats.keys()
+        and row.stats["leakage"].mean <= leakage
+        and row.stats["score_ratio"].mean <= score_ratio
+    ]
+    if not fitting:
+        return Advice(leakage, score_ratio, None, [])
+    best = min(fitting, key=lambda row: (row.stats["bytes"].mean, row.stats["client_seconds"].mean))
+    return Advice(leakage, score_ratio, best, _caveats(best, leakage, score_ratio))
+
+
+def telling(
+    advice: Sequence[tuple[str, Advice]], wanted: tuple[float, float] | None = None
+) -> list[tuple[str, Advice]]:
+    """Leave out what another answer says already: the same configuration within stricter bounds.
+
+    Where nothing keeps within bounds, nothing does within stricter ones.
+
+    Args:
+        advice: name of a data set and its partition, and an answer for it.
+        wanted: bounds on leakage and cost ratio whose answers are kept in any case.
+    """
+
+    def says(one: Advice, other: Advice) -> bool:
+        kept, within = (other, one) if one.row is None else (one, other)
+        tighter = kept.leakage <= within.leakage and kept.score_ratio <= within.score_ratio
+        return one.row == other.row and tighter and one != other
+
+    return [
+        (data, one)
+        for data, one in advice
+        if (one.leakage, one.score_ratio) == wanted
+        or not any(data == place and says(other, one) for place, other in advice)
+    ]
+
+
+def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
+    found = [f"only {', '.join(row.attacks)} was tried: another attack may find more"]
+    least = min(row.stats[name].n for name in ("leakage", "score_ratio"))
+    if least < 5:
+        found.append(f"it rests on {least} {'seed' if least == 1 else 'seeds'}")
+    for name, bound in (("leakage", leakage), ("score_ratio", score_ratio)):
+        stat = row.stats[name]
+        if stat.mean + (0.0 if math.isnan(stat.sd) else stat.sd) > bound:
+            found.append(f"its {name.replace('_', ' ')} exceeds the bound within one standard deviation")
+    if row.setup.privacy is not None and row.setup.privacy.epsilon > LOOSE:
+        found.append(f"epsilon {row.setup.privacy.epsilon:g} promises little by itself")
+    if row.setup.privacy is not None:
+        found.append("attacks that need exact sums claim nothing under noise: that is no measure of it")
+    else:
+        found.append("it has no differential privacy: what totals give away has no proven bound")
+    if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
+        found.append("clients read the totals: what they learn of each other was not attacked")
+    if row.errors:
+        found.append(f"{len(row.errors)} of its measurements failed")
+    return found
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """Return a row in JSON's terms, without what differs from run to run."""
+    return {
+        "id": row.id,
+        "labels": row.setup.labels,
+        "cells": {str(seed): cell for seed, cell in row.cells.items()},
+        "stats": {
+            name: {"mean": stat.mean, "sd": None if math.isnan(stat.sd) else stat.sd, "n": stat.n}
+            for name, stat in row.stats.items()
+        },
+        "leaks": {name: _plain_curve(curve) for name, curve in row.leaks.items()},
+        "convergence": None if row.convergence is None else _plain_curve(row.convergence),
+        "opens_to": row.opens_to,
+        "reveals": row.reveals,
+        "against": row.against,
+        "notes": row.notes,
+        "errors": [{"cell": cell, "part": part, "error": error} for cell, part, error in row.errors],
+    }
+
+
+def _plain_curve(curve: Curve) -> dict[str, Any]:
+    return {"rounds": curve.rounds, "means": [stat.mean for stat in curve.values]}

@@ -1,0 +1,145 @@
+"""The results of a study as files: CSV, Parquet and JSON for programs, Markdown and LaTeX for a paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from privfed import __version__
+from privfed.core.files import replaced
+from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.summary import COSTS, Advice, Row, Stat, plain
+from privfed.experiments.running.planning import Plan
+from privfed.experiments.study.cells import AXES
+from privfed.experiments.study.study import Study
+
+NAMES = {
+    "score_ratio": "cost ratio",
+    "ari": "ARI",
+    "v_measure": "v-measure",
+    "accuracy": "accuracy",
+    "fuzzy_davies_bouldin": "FedFuzzDB",
+    "leakage": "leakage",
+    "audited_epsilon": "audited epsilon",
+    "bytes_up": "bytes up",
+    "bytes_down": "bytes down",
+    "bytes": "bytes",
+    "exchanges": "exchanges",
+    "rounds": "rounds",
+    "sums": "sums",
+    "client_seconds": "client CPU s",
+    "server_seconds": "server CPU s",
+}
+"""What people call a measure."""
+
+
+def columns(study: Study, rows: Sequence[Row]) -> list[str]:
+    """Return the measures that a table shows, in order: utility, privacy, leakage, cost."""
+    attacks = list(dict.fromkeys(attack for row in rows for attack in row.attacks))
+    names = [*study.metrics, "audited_epsilon", "leakage"]
+    for attack in attacks:
+        names += [f"{attack}: {word}" for word in ("recovered", "precision", "baseline", "bound")]
+    return [name for name in [*names, *COSTS] if any(name in row.stats for row in rows)]
+
+
+def axes(rows: Sequence[Row]) -> list[str]:
+    """Return the axes on which the rows differ; at least one."""
+    differing = [axis for axis in AXES if len({row.setup.labels[axis] for row in rows}) > 1]
+    return differing or ["algorithm"]
+
+
+def name_of(column: str) -> str:
+    """Return what people call a measure."""
+    return NAMES.get(column, column)
+
+
+def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> None:
+    """Write results.{csv,parquet,json}, table.md and table.tex; each file appears whole or not at all."""
+    study = plan.located.study
+    frame = _frame(rows)
+    with replaced(folder / "results.csv") as path:
+        frame.write_csv(path)
+    with replaced(folder / "results.parquet") as path:
+        frame.write_parquet(path)
+    with replaced(folder / "results.json") as path:
+        path.write_text(json.dumps(_document(plan, rows, advice), indent=2) + "\n", encoding="utf-8")
+    cells = [[row.setup.labels[axis] for axis in axes(rows)] for row in rows]
+    head = [*axes(rows), *map(name_of, columns(study, rows))]
+    stats = [[row.stats.get(name) for name in columns(study, rows)] for row in rows]
+    with replaced(folder / "table.md") as path:
+        path.write_text(_markdown(head, cells, stats), encoding="utf-8")
+    with replaced(folder / "table.tex") as path:
+        path.write_text(_latex(study.name, head, cells, stats), encoding="utf-8")
+
+
+def _frame(rows: Sequence[Row]) -> pl.DataFrame:
+    names = list(dict.fromkeys(name for row in rows for name in row.stats))
+    table: dict[str, list[Any]] = {"id": [row.id for row in rows]}
+    table |= {axis: [row.setup.labels[axis] for row in rows] for axis in AXES}
+    for name in names:
+        stats = [row.stats.get(name) for row in rows]
+        table[name] = [None if one is None else one.mean for one in stats]
+        table[f"{name} (sd)"] = [None if one is None or math.isnan(one.sd) else one.sd for one in stats]
+        table[f"{name} (n)"] = [0 if one is None else one.n for one in stats]
+    table["cells"] = [" ".join(row.cells.values()) for row in rows]
+    table["failed"] = [len(row.errors) for row in rows]
+    return pl.DataFrame(table, strict=False)
+
+
+def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> dict[str, Any]:
+    study = plan.located.study
+    return {
+        "study": study.name,
+        "about": study.about,
+        "privfed": __version__,
+        "seeds": plan.seeds,
+        "configurations": [plain(row) for row in rows],
+        "together": [asdict(one) for one in together(rows)],
+        "advice": [
+            {
+                "data": name,
+                "leakage": one.leakage,
+                "score_ratio": one.score_ratio,
+                "configuration": None if one.row is None else one.row.id,
+                "caveats": one.caveats,
+            }
+            for name, one in advice
+        ],
+    }
+
+
+def _markdown(head: list[str], cells: list[list[str]], stats: list[list[Stat | None]]) -> str:
+    lines = [_line(head), _line(["---"] * len(head))]
+    for labels, own in zip(cells, stats, strict=True):
+        lines.append(_line([*labels, *("" if one is None else str(one) for one in own)]))
+    return "\n".join(lines) + "\n\nMean ± standard deviation over the seeds.\n"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def _latex(title: str, head: list[str], cells: list[list[str]], stats: list[list[Stat | None]]) -> str:
+    lines = [
+        "% \\usepackage{booktabs}",
+        "\\begin{table}",
+        f"\\caption{{{_escaped(title)}: mean $\\pm$ standard deviation over the seeds.}}",
+        f"\\begin{{tabular}}{{{'l' * len(cells[0])}{'r' * len(stats[0])}}}",
+        "\\toprule",
+        " & ".join(map(_escaped, head)) + " \\\\",
+        "\\midrule",
+    ]
+    for labels, own in zip(cells, stats, strict=True):
+        figures = ["" if one is None else f"${str(one).replace('±', chr(92) + 'pm')}$" for one in own]
+        lines.append(" & ".join([*map(_escaped, labels), *figures]) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{one}" if one in "&%$#_{}" else one for one in text)

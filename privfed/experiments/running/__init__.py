@@ -1,0 +1,1 @@
+"""How the cells of a study are planned, run, measured and stored."""

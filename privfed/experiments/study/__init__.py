@@ -1,0 +1,1 @@
+"""What a study is: its file, its axes, its data sets and its cells."""

@@ -1,0 +1,201 @@
+"""The rows of a study's data sets, their split into clients, and what attackers know beforehand.
+
+The four sets "blobs", "g2", "big" and (centered on 8, in units of 8) "digits" are those on which the
+published differentially private clusterings of `anchors` were measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+
+from privfed.core.domain import Box, FloatArray
+from privfed.data import load_clients, partition
+from privfed.errors import ArgumentError, DataError
+from privfed.experiments.study.study import Data, Partition
+
+IntArray = npt.NDArray[np.int64]
+Rows = tuple[FloatArray, IntArray | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The rows of a data set.
+
+    Args:
+        rows: float64 of shape (n_rows, n_features), scaled and clipped as the study says.
+        labels: int64 codes of shape (n_rows,), or None.
+        owners: position of each row's client where the file says it, shape (n_rows,); else None.
+        digest: of all that, in 16 hexadecimal digits.
+    """
+
+    rows: FloatArray
+    labels: IntArray | None
+    owners: IntArray | None
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One data set as one seed splits it.
+
+    Args:
+        clients: rows of each client, by position.
+        labels: their labels, or None.
+        public: rows that no client holds, (n, n_features); None where none are held back.
+        domain: declared domain, or None.
+    """
+
+    clients: list[FloatArray]
+    labels: list[IntArray] | None
+    public: FloatArray | None
+    domain: Box | None
+
+    @property
+    def pooled(self) -> FloatArray:
+        """The clients' rows in one table: for scoring only."""
+        return np.concatenate(self.clients)
+
+
+def _blobs() -> Rows:
+    rng = np.random.default_rng(7)
+    centers = np.array([(-0.6, -0.6), (0.6, -0.55), (0.0, 0.05), (-0.55, 0.6), (0.6, 0.6)])
+    labels = rng.integers(0, 5, 10_000)
+    return np.clip(centers[labels] + 0.2 * rng.standard_normal((10_000, 2)), -1, 1), labels
+
+
+def _g2() -> Rows:
+    rng = np.random.default_rng(11)
+    rows = np.concatenate([mean + 40 * rng.standard_normal((1024, 16)) for mean in (500, 600)])
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return 2 * (rows - low) / (high - low) - 1, np.repeat([0, 1], 1024)
+
+
+def _big() -> Rows:
+    rng = np.random.default_rng(13)
+    centers = rng.uniform(-0.8, 0.8, (16, 8))
+    weights = rng.dirichlet(np.full(16, 5.0))
+    labels = rng.choice(16, 100_000, p=weights)
+    return np.clip(centers[labels] + 0.15 * rng.standard_normal((100_000, 8)), -1, 1), labels
+
+
+def _mixture(data: Data) -> Rows:
+    rng = np.random.default_rng(data.seed)
+    means = rng.uniform(-10, 10, (data.components, data.features))
+    labels = rng.integers(data.components, size=data.rows)
+    return means[labels] + rng.standard_normal((data.rows, data.features)), labels
+
+
+_SKLEARN: dict[str, Callable[..., Rows]] = {
+    "breast_cancer": load_breast_cancer,
+    "digits": load_digits,
+    "iris": load_iris,
+    "wine": load_wine,
+}
+_GENERATED: dict[str, Callable[[], Rows]] = {"big": _big, "blobs": _blobs, "g2": _g2}
+
+
+@lru_cache(maxsize=8)
+def _read(source: str, group: str | None, label: str | None) -> tuple[FloatArray, IntArray | None, IntArray]:
+    tables = load_clients(source, group=group, label=label)
+    owners = np.repeat(np.arange(len(tables.names)), [len(rows) for rows in tables.arrays])
+    labels = None if label is None or tables.labels is None else np.concatenate(tables.labels)
+    return np.concatenate(tables.arrays), labels, owners
+
+
+def load_table(data: Data, folder: Path) -> Table:
+    """Load a data set.
+
+    Args:
+        data: what to load.
+        folder: where relative paths begin.
+
+    Raises:
+        ArgumentError: no built-in set has this name, and no file this path.
+        DataError: the file cannot be used.
+    """
+    owners = None
+    if data.source in _SKLEARN:
+        rows, labels = _SKLEARN[data.source](return_X_y=True)
+    elif data.source in _GENERATED:
+        rows, labels = _GENERATED[data.source]()
+    elif data.source == "mixture":
+        rows, labels = _mixture(data)
+    else:
+        path = folder / data.source
+        if not path.exists():
+            known = ", ".join(sorted([*_SKLEARN, *_GENERATED, "mixture"]))
+            raise ArgumentError(f"source must be one of {known}, or a path; there is no {data.source!r}.")
+        rows, labels, owners = _read(str(path), data.group, data.label)
+    rows = _scaled(np.asarray(rows, dtype=np.float64), data)
+    labels = None if labels is None else np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return Table(rows, labels, owners, _digest(rows, labels, owners))
+
+
+def _scaled(rows: FloatArray, data: Data) -> FloatArray:
+    rows = (rows - data.center) / data.unit
+    if data.standardise:
+        deviation = rows.std(axis=0)
+        rows = (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return rows if data.low is None else np.clip(rows, data.low, data.high)
+
+
+def _digest(*arrays: npt.NDArray[np.generic] | None) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+        else:
+            digest.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def held_rows(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the numbers of the public rows, and of those that clients hold, ascending."""
+    order = np.random.default_rng([seed, 0]).permutation(n_rows)
+    cut = round(data.public * n_rows)
+    return order[:cut], np.sort(order[cut:])
+
+
+def split(data: Data, table: Table, how: Partition, seed: int) -> Scene:
+    """Hold public rows back and split the others into clients.
+
+    Raises:
+        ArgumentError: the split is unknown or impossible.
+        DataError: "given" without a group column.
+    """
+    held_back, kept = held_rows(data, len(table.rows), seed)
+    public = table.rows[held_back] if len(held_back) else None
+    rows, labels = table.rows[kept], None if table.labels is None else table.labels[kept]
+    owners = None if table.owners is None else table.owners[kept]
+    parts = _parts(how, rows, labels, owners, np.random.default_rng([seed, 1]))
+    domain = None if data.low is None or data.high is None else Box(data.low, data.high)
+    return Scene(
+        [rows[own] for own in parts],
+        None if labels is None else [labels[own] for own in parts],
+        public,
+        domain,
+    )
+
+
+def _parts(
+    how: Partition,
+    rows: FloatArray,
+    labels: IntArray | None,
+    owners: IntArray | None,
+    rng: np.random.Generator,
+) -> list[npt.NDArray[np.intp]]:
+    if how.kind == "given":
+        if owners is None or how.clients:
+            raise DataError("kind 'given' is for files with a group column, and takes no clients.")
+        # A client all of whose rows are public has none left to take part with.
+        return [np.flatnonzero(owners == client) for client in np.unique(owners)]
+    options = {name: value for name, value in (("alpha", how.alpha), ("beta", how.beta)) if value is not None}
+    return partition(rows, how.clients, how.kind, rng, y=labels, **options)

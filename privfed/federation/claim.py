@@ -1,0 +1,17 @@
+"""What a run claims of differential privacy, and against whom."""
+
+from __future__ import annotations
+
+from privfed.core.federation import Federation
+from privfed.core.secure_sum import SecureSum
+from privfed.privacy.claim import PrivacySpent, claimed
+from privfed.privacy.ledger import BudgetLedger
+
+
+def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
+    """Return what a run says of its differential privacy, a rehearsal included; None without any."""
+    ledger = federation.ledger
+    if not isinstance(ledger, BudgetLedger):
+        return None
+    one_key = getattr(protocol, "one_key", False)
+    return claimed(federation.configuration, tuple(ledger.payments), one_key=one_key)

@@ -1,0 +1,147 @@
+"""Opens a federation of clients in this process: protocol, engine, transcript, ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed.core.configuration import CohortRule, Configuration
+from privfed.core.domain import Domain
+from privfed.core.engine import Answerer, Client
+from privfed.core.federation import Federation, Watcher
+from privfed.core.files import make_folder
+from privfed.core.policy import ClientPolicy
+from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Transcript
+from privfed.engines.faults import Fault
+from privfed.engines.in_process import InProcessEngine, Pool
+from privfed.errors import ArgumentError
+from privfed.federation.builder import configuration_of, protocol_of
+from privfed.federation.clients import Clients, gather
+from privfed.federation.door import set_opener
+from privfed.party.guard import GuardedAnswerer
+from privfed.party.state import FileStore, MemoryStore
+from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
+from privfed.privacy.privacy import Privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """How clients are simulated in this process (`engine=` of the estimators).
+
+    Args:
+        faults: what goes wrong.
+        record: "digests", or "messages" to keep masked bytes whole in the transcript.
+    """
+
+    faults: Sequence[Fault] = ()
+    record: str = "digests"
+
+    def __post_init__(self) -> None:
+        if self.record not in ("digests", "messages"):
+            raise ArgumentError(f'record must be "digests" or "messages", got {self.record!r}.')
+
+
+def simulate(
+    clients: Clients,
+    protocol: SecureSum,
+    configuration: Configuration,
+    *,
+    policy: ClientPolicy | None = None,
+    domain: Domain | None = None,
+    run_dir: str | Path | None = None,
+    simulation: Simulation | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    spare: float = 0.0,
+) -> Federation:
+    """Return a federation of in-process clients, with fresh identities.
+
+    Under differential privacy each client has a ledger of its own, on disk where the run has a folder.
+    """
+    simulation = Simulation() if simulation is None else simulation
+    positions = range(len(clients.names))
+    session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
+    data = clients.data
+    if configuration.privacy is not None and domain is not None:
+        # Questions know the box around a ball: each client moves its own rows onto the ball.
+        data = tuple(own.inside(domain) for own in data)
+    pool = Pool(data, clients.names, configuration.seed)
+    folder = None if run_dir is None else Path(run_dir)
+    if resume:
+        if folder is None:
+            raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
+        transcript = Transcript.load(folder, mend=True)
+    else:
+        transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
+    policy = policy or ClientPolicy()
+    members = {}
+    for i in positions:
+        answerer = _answerer(pool.answerer(i), configuration, folder, i)
+        if policy.guards:
+            answerer = GuardedAnswerer(answerer, policy, MemoryStore())
+        members[i] = Client(sides[i], MemoryStore(), answerer)
+    ledger = None
+    if configuration.privacy is not None:
+        ledger = BudgetLedger(configuration, spare=spare, unopened=unopened(transcript))
+    return Federation(
+        configuration,
+        session,
+        InProcessEngine(members, pool, simulation.faults, np.random.default_rng(configuration.seed)),
+        transcript,
+        opens_to=protocol.opens_to,
+        reveals=protocol.reveals,
+        domain=domain,
+        ledger=ledger,
+        watch=watch,
+    )
+
+
+def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | None, client: int) -> Answerer:
+    if configuration.privacy is None:
+        return answerer
+    if folder is None:
+        return PayingAnswerer(answerer, configuration, MemoryStore())
+    path = folder / "clients" / f"{client}.ledger"
+    make_folder(path.parent)
+    store = FileStore(path, lambda spent: repr(spent).encode(), float)
+    return PayingAnswerer(answerer, configuration, store)
+
+
+def open_over(
+    X: Any,
+    labels: Any = None,
+    *,
+    groups: Any = None,
+    client_names: Iterable[Any] | None = None,
+    protocol: str | SecureSum = "masked",
+    domain: Domain | None = None,
+    policy: ClientPolicy | None = None,
+    purpose: str = "metrics",
+    random_state: int = 0,
+    privacy: Privacy | None = None,
+) -> Federation:
+    """Return a federation over client arrays, for questions of their own (metrics)."""
+    clients = gather(X, groups, labels, names=client_names, domain=domain, private=privacy is not None)
+    chosen = protocol_of(protocol)
+    rule = CohortRule()
+    configuration = configuration_of(
+        clients,
+        chosen,
+        algorithm=purpose,
+        max_sums=1 << 16,
+        rule=rule,
+        seed=random_state if privacy is None else privacy.seeded(random_state),
+        domain=domain,
+        privacy=privacy,
+    )
+    declared = domain if privacy is None else privacy.domain
+    spare = 0.0 if privacy is None else privacy.spare
+    return simulate(clients, chosen, configuration, policy=policy, domain=declared, spare=spare)
+
+
+set_opener(open_over)

@@ -1,0 +1,175 @@
+"""Local fuzzy c-means of many clients at once: what a client does between two sums.
+
+Stallmann and Wilbik 2022, equations 5 and 6 and step 3 of their protocol (section 2.2.1); where the
+paper is silent, their code: memberships are compared before and after a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.memberships import Distances, shares
+
+LEAST_POWERS = 1e-280
+"""Sums of u^m below this are rounding of a zero: nothing is divided by them."""
+
+_BLOCK = 1 << 14
+"""Most memberships that are worked on at once: more would not stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFuzzy:
+    """What local fuzzy c-means gave on one client.
+
+    Args:
+        centers: local centers, float64 of shape (n_clusters, n_features).
+        powers: sums of u^m that the last step divided by (eq. 6), shape (n_clusters,). Zero where
+            every row lies on other centers: such a center has not moved in that step.
+        supports: sums of u with respect to the local centers, shape (n_clusters,).
+    """
+
+    centers: FloatArray
+    powers: FloatArray
+    supports: FloatArray
+
+
+def check_local(local_iter: int, local_tol: float | None) -> None:
+    """Check the words that end local steps.
+
+    Raises:
+        ArgumentError: one is out of its bounds.
+    """
+    if not 1 <= local_iter <= 100_000:
+        raise ArgumentError(f"local_iter must lie in [1, 100000], got local_iter={local_iter}.")
+    if local_tol is not None and not 0.0 <= local_tol < np.inf:
+        raise ArgumentError(f"local_tol must be None or not negative, got local_tol={local_tol}.")
+
+
+class _Prepared:
+    """Rows of one client, prepared for the steps of a fit."""
+
+    def __init__(self, rows: FloatArray) -> None:
+        self.n_rows = len(rows)
+        self.distances = Distances(rows)
+        self.augmented = np.column_stack([rows, np.ones(len(rows))])
+
+
+class Stack:
+    """Rows of several clients side by side, and what a step of fuzzy c-means asks of them.
+
+    Memberships are of shape (n_clusters, n_rows of all). Products and sums are formed client by client,
+    so that they do not depend on who else is there.
+    """
+
+    def __init__(self, clients: Sequence[_Prepared], m: float) -> None:
+        self.clients, self.m = clients, m
+        ends = np.cumsum([one.n_rows for one in clients]).tolist()
+        self.spans = [slice(end - one.n_rows, end) for one, end in zip(clients, ends, strict=True)]
+
+    @classmethod
+    def of(cls, clients: Sequence[FloatArray], m: float) -> Stack:
+        """Return the stack of some clients' rows, each float64 of shape (n_i, n_features)."""
+        return cls([_Prepared(rows) for rows in clients], m)
+
+    def memberships(self, centers: FloatArray) -> FloatArray:
+        """Return the memberships in each client's centers, (n_clients, n_clusters, n_features)."""
+        distances = np.empty((centers.shape[1], self.spans[-1].stop))
+        for one, span, own in zip(self.clients, self.spans, centers, strict=True):
+            one.distances.to(own, out=distances[:, span])
+        return shares(distances, self.m)
+
+    def sums(self, memberships: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return each client's sums of u^m, (n_clients, n_clusters), and of u^m x, n_features times that."""
+        powers = memberships * memberships if self.m == 2.0 else np.power(memberships, self.m)
+        parts = zip(self.clients, self.spans, strict=True)
+        sums = np.stack([powers[:, span] @ one.augmented for one, span in parts])
+        return sums[..., -1], sums[..., :-1]
+
+    def supports(self, memberships: FloatArray) -> FloatArray:
+        """Return each client's sums of u, (n_clients, n_clusters)."""
+        return np.stack([memberships[:, span].sum(axis=1) for span in self.spans])
+
+    def changes(self, before: FloatArray, after: FloatArray) -> FloatArray:
+        """Return the Frobenius norm of the change of each client's memberships, (n_clients,)."""
+        change = after - before
+        return np.array([np.linalg.norm(change[:, span]) for span in self.spans])
+
+    def only(self, kept: npt.NDArray[np.intp], memberships: FloatArray) -> tuple[Stack, FloatArray]:
+        """Return the stack of some of the clients, and their memberships."""
+        stack = Stack([self.clients[i] for i in kept], self.m)
+        return stack, np.concatenate([memberships[:, self.spans[i]] for i in kept], axis=1)
+
+
+def blocks(clients: Sequence[FloatArray], n_clusters: int) -> Iterator[Sequence[FloatArray]]:
+    """Cut a list of clients into pieces that are worth working on at once."""
+    first, held = 0, 0
+    for i, rows in enumerate(clients):
+        if held and (held + len(rows)) * n_clusters > _BLOCK:
+            yield clients[first:i]
+            first, held = i, 0
+        held += len(rows)
+    yield clients[first:]
+
+
+def local_fits(
+    clients: Sequence[FloatArray],
+    centers: FloatArray,
+    *,
+    m: float,
+    local_iter: int,
+    local_tol: float | None,
+) -> list[LocalFuzzy]:
+    """Do fuzzy c-means on each client from the same centers.
+
+    Args:
+        clients: rows of each client, float64 of shape (n_i, n_features).
+        centers: global centers, float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1.
+        local_iter: most steps.
+        local_tol: a client stops once a step changes its memberships by less (Frobenius norm);
+            None never.
+
+    Returns:
+        One fit a client, in order.
+    """
+    pieces = blocks(clients, len(centers))
+    return [one for piece in pieces for one in _fits(Stack.of(piece, m), centers, local_iter, local_tol)]
+
+
+def _fits(stack: Stack, centers: FloatArray, local_iter: int, local_tol: float | None) -> list[LocalFuzzy]:
+    n_clients = len(stack.clients)
+    own, waiting = np.repeat(centers[None], n_clients, axis=0), np.arange(n_clients)
+    found: dict[int, LocalFuzzy] = {}
+    current = stack.memberships(own)
+    for number in range(1, local_iter + 1):
+        powers, weighted = stack.sums(current)
+        own = moved(own, powers, weighted, LEAST_POWERS)
+        before, current = current, stack.memberships(own)
+        done = np.full(len(waiting), number == local_iter)
+        if local_tol is not None:
+            done |= stack.changes(before, current) < local_tol
+        if not done.any():
+            continue
+        supports = stack.supports(current)
+        for i in np.flatnonzero(done):
+            found[int(waiting[i])] = LocalFuzzy(own[i], powers[i], supports[i])
+        if done.all():
+            break
+        kept = np.flatnonzero(~done)
+        stack, current = stack.only(kept, current)
+        own, waiting = own[kept], waiting[kept]
+    return [found[i] for i in range(n_clients)]
+
+
+def moved(centers: FloatArray, powers: FloatArray, weighted: FloatArray, least: float) -> FloatArray:
+    """Return equation 6: sums of u^m x by sums of u^m; a center with no more than `least` stays."""
+    held = powers > least
+    if held.all():
+        return weighted / powers[..., None]
+    return np.where(held[..., None], weighted / np.where(held, powers, 1.0)[..., None], centers)

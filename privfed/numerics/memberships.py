@@ -1,0 +1,113 @@
+"""Fuzzy memberships of rows in clusters: how much each row belongs to each center.
+
+Bezdek, Ehrlich, Full: FCM, Computers & Geosciences 10, 1984. With distances d_ij and fuzzifier m > 1,
+
+    u_ij = 1 / sum_k (d_ij / d_ik)^(2 / (m - 1)),    sum_j u_ij = 1.
+
+Equation 5 of Stallmann and Wilbik 2022 prints squared distances under that exponent; their code, and
+equation 4, which these memberships minimise, have plain ones, as here. A row on a center has
+membership 1 there; where several centers coincide under a row they share it equally.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import squared_differences
+
+LARGEST_FUZZIFIER = 100.0
+"""Above it u^m of two equal memberships, 2^-m, would be lost beside any other."""
+
+_CANCELLED = 1e-8
+"""Share of its terms below which a distance by matrix product has lost too many digits."""
+
+
+def check_fuzzifier(m: float) -> None:
+    """Check a fuzzifier.
+
+    Raises:
+        ArgumentError: m is not in (1, 100].
+    """
+    if not 1.0 < m <= LARGEST_FUZZIFIER:
+        raise ArgumentError(f"m must lie in (1, {LARGEST_FUZZIFIER:g}], got m={m}; the papers take m=2.")
+
+
+class Distances:
+    """Squared distances of rows to centers, prepared once for the steps of a fit.
+
+    They are one matrix product of terms, |x|^2 - 2xc + |c|^2 relative to the rows' mean. Where the terms
+    cancel, a center is nearly on a row: these few distances are formed from differences.
+
+    Args:
+        rows: float64 of shape (n_rows, n_features).
+    """
+
+    def __init__(self, rows: FloatArray) -> None:
+        self._rows, self._origin = rows, rows.mean(axis=0)
+        offsets = rows - self._origin
+        self._squares = np.einsum("nd,nd->n", offsets, offsets)
+        self._terms = np.vstack([offsets.T, self._squares, np.ones(len(rows))])
+        self._largest = float(self._squares.max())
+
+    def to(self, centers: FloatArray, out: FloatArray | None = None) -> FloatArray:
+        """Return squared distances, float64 of shape (n_centers, n_rows); exactly zero on a center."""
+        offsets = centers - self._origin
+        squares = np.einsum("kd,kd->k", offsets, offsets)
+        factors = np.empty((len(centers), offsets.shape[1] + 2))
+        factors[:, :-2] = -2.0 * offsets
+        factors[:, -2], factors[:, -1] = 1.0, squares
+        distances: FloatArray = np.matmul(factors, self._terms, out=out)
+        if distances.min() <= _CANCELLED * (self._largest + squares.max()):
+            terms = self._squares + squares[:, None]
+            center, row = np.nonzero(distances <= _CANCELLED * terms)
+            distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
+        return distances
+
+
+def distances_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared distances (n_centers, n_rows), those of each row as if it were alone."""
+    return np.ascontiguousarray(squared_differences(rows, centers).T)
+
+
+def shares(distances: FloatArray, m: float) -> FloatArray:
+    """Return the memberships that squared distances (n_centers, n_rows) stand for, in the same shape.
+
+    Args:
+        distances: squared distances, not negative.
+        m: fuzzifier, above 1.
+    """
+    least = distances.min(axis=0)
+    if least.min() > 0.0:
+        weights: FloatArray = least / distances
+    else:
+        # Rows on a center have 0/0 there: it becomes 1 for each center that they lie on.
+        on_center = least == 0.0
+        weights = np.divide(least, distances, out=np.zeros_like(distances), where=~on_center)
+        weights[:, on_center] = distances[:, on_center] == 0.0
+    if m != 2.0:
+        np.power(weights, 1.0 / (m - 1.0), out=weights)
+    # NumPy adds a lone column in another order: a row's memberships must not depend on the rows beside it.
+    weights /= weights.sum(axis=0) if weights.shape[1] > 1 else reduce(np.add, weights)
+    return weights
+
+
+def memberships(rows: FloatArray, centers: FloatArray, m: float = 2.0) -> FloatArray:
+    """Return the memberships of rows in clusters.
+
+    Args:
+        rows: float64 of shape (n_rows, n_features).
+        centers: float64 of shape (n_clusters, n_features).
+        m: fuzzifier, above 1: towards 1 rows belong to their nearest center only, large m spreads them.
+
+    Returns:
+        float64 of shape (n_rows, n_clusters), each row in [0, 1] with sum 1.
+
+    Raises:
+        ArgumentError: m is out of its bounds.
+    """
+    check_fuzzifier(m)
+    return np.ascontiguousarray(shares(Distances(rows).to(centers), m).T)

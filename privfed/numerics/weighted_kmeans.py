@@ -1,0 +1,185 @@
+"""Weighted k-means of points that lie in one place: all restarts in one pass.
+
+The server's k-means over gathered centroids, and a client's own over its rows. Nothing here asks or
+sends. Source of the seeding: Arthur and Vassilvitskii, k-means++, SODA 2007, section 2.2, with the
+greedy choice among several candidates of its section 5 where `candidates` is above one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.numerics.distances import FEW_FEATURES, IntArray
+
+MOST_STEPS = 300
+"""Most Lloyd steps of a restart."""
+
+_MOST_DISTANCES = 1 << 22
+"""So many distances are held at once: restarts are taken in groups that keep to it."""
+
+
+class Clustering(NamedTuple):
+    """What k-means ended with.
+
+    Attributes:
+        centers: float64 of shape (n_clusters, n_features).
+        labels: cluster of each point in the last step, integers of shape (n_points,).
+        inertia: weighted sum of squared distances to the nearest center.
+    """
+
+    centers: FloatArray
+    labels: IntArray
+    inertia: float
+
+
+def many_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return squared distances of (n_points, d) to (n_sets, n_centers, d): (n_sets, n_centers, n_points)."""
+    if points.shape[1] > FEW_FEATURES:
+        # Far from the origin the terms would cancel: it is moved to between the points.
+        origin = points.mean(axis=0)
+        points, centers = points - origin, centers - origin
+        squares = (
+            np.einsum("nd,nd->n", points, points) + np.einsum("rkd,rkd->rk", centers, centers)[..., None]
+        )
+        far: FloatArray = np.maximum(squares - 2.0 * (centers @ points.T), 0.0)
+        return far
+    distances = np.square(centers[:, :, 0, None] - points[:, 0])
+    for j in range(1, points.shape[1]):
+        difference = centers[:, :, j, None] - points[:, j]
+        difference *= difference
+        distances += difference
+    return np.asarray(distances)
+
+
+def nearest(points: FloatArray, centers: FloatArray) -> IntArray:
+    """Return the index of each point's nearest center (the first of equals), shape (n_points,)."""
+    return np.asarray(many_distances(points, centers[None])[0].argmin(axis=0), dtype=np.intp)
+
+
+def seeds(
+    points: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    n_sets: int = 1,
+    candidates: int | None = None,
+) -> FloatArray:
+    """Draw k-means++ seeds among the points: float64 of shape (n_sets, n_clusters, n_features).
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        weights: float64 of shape (n_points,), not negative, not all zero.
+        n_clusters: seeds a set. Where the points run out of distinct ones, seeds repeat.
+        rng: of the draws.
+        n_sets: how many sets.
+        candidates: draws of which the best becomes a seed; None for 2 + log(n_clusters), 1 for the
+            plain method.
+    """
+    tries = 2 + int(np.log(n_clusters)) if candidates is None else candidates
+    sets, found = np.arange(n_sets), np.empty((n_sets, n_clusters, points.shape[1]))
+    uniform, closest = rng.random((n_clusters, n_sets, tries)), np.ones((n_sets, len(points)))
+    # Few points come up again and again: their distances are found once.
+    known = many_distances(points, points[None])[0] if len(points) < n_sets * n_clusters else None
+    for seed in range(n_clusters):
+        # Of the first seeds none is better than another: one draw, not the best of several.
+        drawn = _draw(weights * closest, weights, uniform[seed] if seed else uniform[seed, :, :1])
+        distances = many_distances(points, points[drawn]) if known is None else known[drawn]
+        if seed:
+            np.minimum(distances, closest[:, None], out=distances)
+        best = (distances @ weights).argmin(axis=1)
+        found[:, seed], closest = points[drawn[sets, best]], distances[sets, best]
+    return found
+
+
+def _draw(chances: FloatArray, otherwise: FloatArray, uniform: FloatArray) -> IntArray:
+    """Return positions drawn with the chances of each row.
+
+    Args:
+        chances: float64 of shape (n_sets, n_points), not negative.
+        otherwise: chances of a row that has none left, float64 of shape (n_points,).
+        uniform: numbers in [0, 1), one a draw, float64 of shape (n_sets, n_draws).
+    """
+    cumulated = chances.cumsum(axis=1)
+    if cumulated[:, -1].min() <= 0.0:
+        cumulated[cumulated[:, -1] <= 0.0] = otherwise.cumsum()
+    # A position without a chance is never the first above.
+    above = cumulated[:, None] > (uniform * cumulated[:, -1:])[:, :, None]
+    return np.asarray(above.argmax(axis=2), dtype=np.intp)
+
+
+def lloyd(
+    points: FloatArray, weights: FloatArray, starts: FloatArray, *, max_iter: int = MOST_STEPS
+) -> Clustering:
+    """Do Lloyd steps from each start until nothing moves; return the clustering of the lowest inertia.
+
+    A center without points stays.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        weights: float64 of shape (n_points,), not negative.
+        starts: float64 of shape (n_starts, n_clusters, n_features).
+        max_iter: most steps.
+    """
+    group = max(1, _MOST_DISTANCES // max(1, len(points) * starts.shape[1]))
+    found = [
+        _lloyd_group(points, weights, starts[first : first + group], max_iter)
+        for first in range(0, len(starts), group)
+    ]
+    return min(found, key=lambda one: one.inertia)
+
+
+def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, max_iter: int) -> Clustering:
+    centers, running = starts.copy(), np.arange(len(starts))
+    labels = np.full((len(starts), len(points)), -1, dtype=np.intp)
+    for _ in range(max_iter):
+        assigned = many_distances(points, centers[running]).argmin(axis=1)
+        moving = (assigned != labels[running]).any(axis=1)
+        labels[running] = assigned
+        # The same labels give the same means: a restart whose labels stay is at rest.
+        running = running[moving]
+        if not running.size:
+            break
+        centers[running] = _means(points, weights, labels[running], centers[running])
+    inertia = many_distances(points, centers).min(axis=1) @ weights
+    best = int(inertia.argmin())
+    return Clustering(centers[best], labels[best], float(inertia[best]))
+
+
+def _means(points: FloatArray, weights: FloatArray, labels: IntArray, centers: FloatArray) -> FloatArray:
+    """Return each cluster's weighted mean under each set of labels; one without points keeps its center."""
+    shape = centers.shape
+    cells = (labels + shape[1] * np.arange(shape[0])[:, None]).ravel()
+    size, repeated = shape[0] * shape[1], np.broadcast_to(weights, labels.shape).ravel()
+    total = np.bincount(cells, repeated, size)
+    moved, held = centers.reshape(size, shape[2]).copy(), total > 0.0
+    for j, column in enumerate((points * weights[:, None]).T):
+        sums = np.bincount(cells, np.broadcast_to(column, labels.shape).ravel(), size)
+        moved[held, j] = sums[held] / total[held]
+    return moved.reshape(shape)
+
+
+def weighted_kmeans(
+    points: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    n_init: int = 10,
+    max_iter: int = MOST_STEPS,
+) -> Clustering:
+    """Run weighted k-means from `n_init` greedy k-means++ starts; return the one of the lowest inertia.
+
+    Args:
+        points: float64 of shape (n_points, n_features), n_points >= n_clusters.
+        weights: float64 of shape (n_points,), not negative, not all zero.
+        n_clusters: number of clusters.
+        rng: of the starts.
+        n_init: starts.
+        max_iter: most Lloyd steps of each.
+    """
+    starts = seeds(points, weights, n_clusters, rng, n_sets=n_init)
+    return lloyd(points, weights, starts, max_iter=max_iter)

@@ -1,0 +1,1 @@
+"""Questions that algorithms and metrics ask alike, each with its bounded form for differential privacy."""

@@ -1,0 +1,270 @@
+"""Metrics under differential privacy: each question's twin with a proven bound for one record.
+
+A twin asks the same as its question; each record's contribution is clipped to its bound and truncated to
+a step, and the bounds follow from the farthest that a record of the domain can lie from its nearest
+center. All of an index's budget goes into its one sum.
+
+Reveals to whoever opens the total: what the question reveals, with the noise that was paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import assign_alone, cell_sums
+from privfed.numerics.memberships import distances_alone, shares
+from privfed.privacy.bounds import (
+    Bound,
+    RecordBounded,
+    counted,
+    in_cells,
+    lone_count,
+    magnitude,
+    nonnegative,
+    step_of,
+    truncated,
+)
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterQuestion,
+    ClusterScatter,
+    ClusterSilhouettes,
+    distances_to,
+)
+from privfed.questions.contingency import Contingency
+from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.inertia import Inertia, largest_distance
+from privfed.questions.local_clusters import LocalClusterCounts
+from privfed.questions.twins import OF_CLIENTS, SIGNED, TWINS
+
+FARTHEST_REACH = 1e100
+"""Largest radius of a ball whose distances still have squares."""
+
+_HAIR = 1.0 - 2.0**-36
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Twin(RecordBounded):
+    """A question with bounds, on their grid.
+
+    Args:
+        reach: radius of a ball around the middle of the ranges that rows lie in; None where the ranges alone
+            bound them.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    reach: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        if self.reach is not None and not 0.0 < self.reach <= FARTHEST_REACH:
+            raise ArgumentError(f"reach must lie in (0, {FARTHEST_REACH:g}], got reach={self.reach}.")
+
+    def _to_center(self, centers: FloatArray) -> FloatArray:
+        """Bound the distance of a row of the ball to each center; infinite without a ball."""
+        if self.reach is None:
+            return np.full(len(centers), np.inf)
+        middle = (self.ranges.low + self.ranges.high) / 2.0
+        return np.asarray(np.linalg.norm(centers - middle, axis=1) + self.reach)
+
+    def _squared(self, centers: FloatArray) -> float:
+        """Bound the squared distance of a row to its nearest center, above zero."""
+        ball = float(self._to_center(centers).min()) ** 2
+        return max(min(largest_distance(centers, self.ranges), ball), 1e-280)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """The question's entries, each up to the rows of a client times the bound of one."""
+        rows = self.ranges.rows
+        shapes = {entry.name: entry.shape for entry in self._plain.entries}
+        return StatisticsSpec(
+            *(
+                Entry(name, shapes[name], -rows * b.l2 if name in SIGNED else 0.0, rows * b.l2, step_of(b.l2))
+                for name, b in self.bounds.items()
+            )
+        )
+
+    @property
+    def _plain(self) -> StatisticsSpec:
+        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, RecordBounded))
+        spec: StatisticsSpec = plain.__dict__["spec"].func(self)
+        return spec
+
+    def _cut(self, name: str, values: FloatArray) -> FloatArray:
+        """Return contributions a hair below their bound, truncated to its step."""
+        return truncated(values * _HAIR, step_of(self.bounds[name].l2))
+
+
+class _InClusters(_Twin, ClusterQuestion):
+    """Twins with one value a record in the cell of its cluster."""
+
+    _value: ClassVar[str]
+
+    @property
+    def farthest(self) -> float:
+        """Bound on the distance of a row to its nearest center."""
+        return float(np.sqrt(self._squared(self.centers)))
+
+    @property
+    def _largest(self) -> float:
+        return self.farthest
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """A count and a value in [0, largest] in one cell: a replacement in the cell changes it by that."""
+        return {"count": counted(), self._value: Bound(self._largest, stay=1.0, move=2.0)}
+
+    def summed(self, labels: np.ndarray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return each cluster's rows and the sum of their truncated values."""
+        cut = self._cut(self._value, np.minimum(values, self._largest))
+        count, total = cell_sums(cut[:, None], labels, len(self.centers))
+        return count, total[:, 0]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedDistances(_InClusters, ClusterDistances):
+    """`ClusterDistances` with bounds."""
+
+    _value: ClassVar[str] = "distance"
+
+    @property
+    def _largest(self) -> float:
+        return float(self.farthest**self.power)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedSilhouettes(_InClusters, ClusterSilhouettes):
+    """`ClusterSilhouettes` with bounds."""
+
+    _value: ClassVar[str] = "silhouette"
+
+    @property
+    def _largest(self) -> float:
+        return 1.0
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedScatter(_InClusters, ClusterScatter):
+    """`ClusterScatter` with bounds."""
+
+    _value: ClassVar[str] = "square"
+
+    @property
+    def _largest(self) -> float:
+        return self.farthest**2
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """As for a value, and an offset of at most the farthest distance."""
+        value = {"square": Bound(self._largest, stay=1.0, move=2.0)}
+        return {"count": counted(), "offset": in_cells(self.farthest), **value}
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        labels = assign_alone(rows, self.centers)
+        offsets = rows - self.centers[labels]
+        length = distances_to(rows, self.centers, labels)
+        shorter = np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
+        cut = self._cut("offset", offsets * shorter[:, None])
+        count, offset = cell_sums(cut, labels, len(self.centers))
+        return Statistics(count=count, offset=offset, square=self.summed(labels, length**2)[1])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedInertia(_Twin, Inertia):
+    """`Inertia` with bounds."""
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """One squared distance, at most that of the farthest row."""
+        return {"inertia": magnitude(self._squared(self.centers)), "rows": lone_count()}
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        squares = distances_to(rows, self.centers, assign_alone(rows, self.centers)) ** 2
+        cut = self._cut("inertia", np.minimum(squares, self.bounds["inertia"].l2))
+        return Statistics(inertia=[cut.sum()], rows=[len(rows)])
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedSpread(_Twin, FuzzySpread):
+    """`FuzzySpread` with bounds: a record's distance enters all clusters, whatever its memberships.
+
+    So the bound is not that of one cell. For q = 1 it is the largest of the roots of
+    sum_i ||x - c_i||^2 over the domain: in a box feature by feature one of its ends; in a ball, as the sum
+    is k ||x - mean||^2 + sum_i ||c_i - mean||^2, the point farthest from the centers' mean.
+    """
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of the vector of distances, of memberships that sum to 1, and of the row."""
+        low, high = (np.square(end - self.centers) for end in (self.ranges.low, self.ranges.high))
+        if self.q == 1.0:
+            mean = self.centers.mean(axis=0, keepdims=True)
+            around = float(np.square(self.centers - mean).sum())
+            ball = len(self.centers) * float(self._to_center(mean)[0]) ** 2 + around
+            box = float(np.maximum(low.sum(axis=0), high.sum(axis=0)).sum())
+        else:
+            with np.errstate(over="ignore"):  # The box then bounds them, or the question is an error.
+                ball = float(np.square(self._to_center(self.centers) ** self.q).sum())
+                box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
+        spread = nonnegative(max(float(np.sqrt(min(ball, box))), 1e-280))
+        return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients; no row's distances depend on the rows beside it."""
+        return [self._from(distances_alone(client.features, self.centers)) for client in clients]
+
+    def _from(self, distances: FloatArray) -> Statistics:
+        powers = np.power(distances, self.q / 2.0)
+        # Center by center: NumPy adds a lone column in another order than many.
+        length, most = np.sqrt(reduce(np.add, np.square(powers))), self.bounds["spread"].l2
+        spread = self._cut("spread", powers * np.minimum(1.0, most / np.maximum(length, most)))
+        membership = self._cut("membership", shares(distances, self.m))
+        return Statistics(
+            spread=spread.sum(axis=1), membership=membership.sum(axis=1), rows=[distances.shape[1]]
+        )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedTable(_Twin, Contingency):
+    """`Contingency` with bounds: a record is counted once, or not at all."""
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """A count in one cell."""
+        return {"table": counted()}
+
+
+TWINS.update(
+    {
+        Inertia: BoundedInertia,
+        ClusterDistances: BoundedDistances,
+        ClusterSilhouettes: BoundedSilhouettes,
+        ClusterScatter: BoundedScatter,
+        FuzzySpread: BoundedSpread,
+        Contingency: BoundedTable,
+    }
+)
+OF_CLIENTS[LocalClusterCounts] = {"clients": 1.0}

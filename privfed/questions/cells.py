@@ -1,0 +1,133 @@
+"""Public cells through a point, and counts and sums of the rows in them.
+
+Reveals to whoever opens the total: how many rows of all clients lie in each cell, and their sum. A
+cell can hold a single row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import IntArray, cell_sums
+from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
+from privfed.questions.ranges import Located
+
+GRID_FEATURES = 3
+"""Up to this many features the cells are a grid, above they lie between random hyperplanes."""
+
+
+def cells_wanted(n_rows: int, n_clusters: int) -> int:
+    """Return how many cells a start asks for: about one for eight rows, 8 to 32 times the clusters."""
+    return int(np.clip(n_rows // 8, 8 * n_clusters, 32 * n_clusters))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cells(Question):
+    """Questions that place rows in public cells through a point.
+
+    Args:
+        center: point that the cells' borders pass through, float64 of shape (n_features,).
+        normals: normals of the hyperplanes, float64 of shape (n_planes, n_features); without rows
+            the cells are a grid.
+        per_axis: grid cells to each side of `center` along each axis; 0 with hyperplanes.
+    """
+
+    center: FloatArray
+    normals: FloatArray
+    per_axis: int
+
+    def __post_init__(self) -> None:
+        check_centers(self.center[None], self.ranges)
+        if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
+            raise ArgumentError("the cells' center must lie within the ranges.")
+        planes = len(self.normals) if self.normals.ndim == 2 else -1
+        if not 0 <= planes <= 16 or self.normals.shape[1] != self.ranges.n_features:
+            raise ArgumentError(
+                f"normals need at most 16 rows of {self.ranges.n_features}, got {self.normals.shape}."
+            )
+        if (planes == 0) == (self.per_axis == 0) or self.per_axis < 0 or self.n_cells > 1 << 20:
+            raise ArgumentError(f"cells are a grid or lie between hyperplanes, got per_axis={self.per_axis}.")
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        if self.per_axis:
+            return int((2 * self.per_axis) ** self.ranges.n_features)
+        return 1 << len(self.normals)
+
+    def cells(self, rows: FloatArray) -> IntArray:
+        """Return the cell of each row."""
+        if not self.per_axis:
+            sides = (rows - self.center) @ self.normals.T > 0
+            return sides @ (1 << np.arange(len(self.normals)))
+        below = np.maximum(self.center - self.ranges.low, np.finfo(np.float64).tiny)
+        above = np.maximum(self.ranges.high - self.center, np.finfo(np.float64).tiny)
+        offset = rows - self.center
+        with np.errstate(over="ignore"):  # A side without width has rows only by rounding.
+            steps = offset / np.where(offset < 0, below, above) * self.per_axis
+        index = np.clip(np.floor(steps), -self.per_axis, self.per_axis - 1).astype(np.intp) + self.per_axis
+        return np.asarray(
+            np.ravel_multi_index(tuple(index.T), (2 * self.per_axis,) * rows.shape[1]), dtype=np.intp
+        )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CellSums(Cells):
+    """Ask for counts and sums of the rows in public cells.
+
+    Statistics: `count` (n_cells,), `sum` (n_cells, n_features).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and the sums of the same rows."""
+        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Counts up to the rows of a client; sums up to that many rows of the ranges."""
+        count = Entry("count", (self.n_cells,), 0.0, self.ranges.rows, RESOLUTION)
+        return StatisticsSpec(count, sums_entry("sum", self.n_cells, self.ranges))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        answers = []
+        for client in clients:
+            count, total = cell_sums(client.features, self.cells(client.features), self.n_cells)
+            answers.append(Statistics(count=count, sum=total))
+        return answers
+
+
+class Layout(NamedTuple):
+    """Where cells lie; see `Cells`."""
+
+    center: FloatArray
+    normals: FloatArray
+    per_axis: int
+
+
+def cell_layout(located: Located, n_clusters: int, rng: np.random.Generator) -> Layout:
+    """Place cells through the mean: a grid for few features, random hyperplanes for more."""
+    d, wanted = located.ranges.n_features, cells_wanted(located.n_rows, n_clusters)
+    if d <= GRID_FEATURES:
+        per_axis = max(1, round(wanted ** (1.0 / d) / 2.0))
+        return Layout(located.mean, np.empty((0, d)), per_axis)
+    directions = rng.standard_normal((d, min(int(np.ceil(np.log2(wanted))), 16)))
+    # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.
+    normals = np.linalg.qr(directions)[0].T if directions.shape[1] <= d else directions.T
+    return Layout(located.mean, normals, 0)

@@ -1,0 +1,114 @@
+"""Agreement of clusters with labels, from one summed contingency table.
+
+Labels lie with the clients. Reveals to whoever opens the total: how many rows of each label are in
+each cluster, over the whole cohort; nothing of a single client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
+
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import assign_alone
+from privfed.questions.inertia import _check_centers
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contingency(Question):
+    """Ask how many rows of each label lie in each cluster.
+
+    Statistics: `table` (n_labels, n_clusters). A client without labels contributes zeros.
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+        n_labels: number of label codes; codes from 0 to n_labels - 1.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    centers: FloatArray
+    n_labels: int
+
+    def __post_init__(self) -> None:
+        _check_centers(self.centers, self.ranges)
+        if not 1 <= self.n_labels <= 1 << 20:
+            raise ArgumentError(f"n_labels must lie in [1, 2**20], got n_labels={self.n_labels}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows."""
+        return Declaration(row_counts=(RowCounts("table"),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Counts up to the rows of a client."""
+        return StatisticsSpec(
+            Entry("table", (self.n_labels, len(self.centers)), 0.0, self.ranges.rows, 2.0**-30)
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [Statistics(table=self._table(client)) for client in clients]
+
+    def _table(self, client: ClientData) -> FloatArray:
+        table = np.zeros((self.n_labels, len(self.centers)))
+        if client.labels is not None:
+            known = (client.labels >= 0) & (client.labels < self.n_labels)
+            np.add.at(table, (client.labels[known], assign_alone(client.features[known], self.centers)), 1.0)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of clusters with labels.
+
+    Args:
+        accuracy: share of rows whose cluster's most frequent label is theirs; several clusters may
+            share a label (section 3.3 of Holzer et al. 2023).
+        homogeneity: 1 when each cluster holds one label only.
+        completeness: 1 when each label lies in one cluster only.
+        v_measure: harmonic mean of the two (Rosenberg and Hirschberg 2007).
+        adjusted_rand_index: Rand index corrected for chance (Hubert and Arabie 1985).
+    """
+
+    accuracy: float
+    homogeneity: float
+    completeness: float
+    v_measure: float
+    adjusted_rand_index: float
+
+
+def agreement(table: FloatArray) -> Agreement:
+    """Return the agreement that a contingency table (n_labels, n_clusters) stands for.
+
+    Raises:
+        ArgumentError: the table holds no rows.
+    """
+    counts = np.rint(table).astype(np.int64)
+    if counts.sum() <= 0:
+        raise ArgumentError(
+            "the contingency table is empty: no client has labels; pass labels to fit or load."
+        )
+    labels, clusters = np.nonzero(counts)
+    true = np.repeat(labels, counts[labels, clusters])
+    found = np.repeat(clusters, counts[labels, clusters])
+    homogeneity, completeness, v_measure = homogeneity_completeness_v_measure(true, found)
+    return Agreement(
+        accuracy=float(counts.max(axis=0).sum() / counts.sum()),
+        homogeneity=float(homogeneity),
+        completeness=float(completeness),
+        v_measure=float(v_measure),
+        adjusted_rand_index=float(adjusted_rand_score(true, found)),
+    )

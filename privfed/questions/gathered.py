@@ -1,0 +1,229 @@
+"""The union of the clients' local points, gathered, and how many they are.
+
+The servers of FKM and k-FED, as published, see every client's local centroids. Over a sum that shows
+contributions that can be had: each client's padded points are its statistics, and the union is read
+from the contributions, never from the total. Over every other sum the same k-means is made of sums
+(`privfed.questions.local_points.summed_kmeans`).
+
+Reveals to whoever opens the totals: `GatheredPoints` shows each client's points and their weights to
+whoever sees contributions, and sums of padded points to whoever sees the total; `PointCount` shows how
+many points all clients hold together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from privfed.core.coarseness import Coarseness
+from privfed.core.conversation import Ask, Conversation
+from privfed.core.declaration import Declaration
+from privfed.core.domain import Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError, DataError
+from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
+from privfed.questions.local_points import LocalPoints, WeightedPoints
+from privfed.questions.slots import Slots
+
+Sending = TypeVar("Sending")
+
+
+@runtime_checkable
+class PreparedPoints(Protocol):
+    """Local points that can be made for several simulated clients in one pass."""
+
+    def prepare(self, clients: Sequence[ClientData]) -> None:
+        """Put into each client's cache exactly what `LocalPoints.make` would give."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _FewPoints(Question):
+    """Questions about at most so many points of a client.
+
+    Args:
+        points: what the points are.
+        most: most points of a client.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    points: LocalPoints
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.most <= 1 << 16:
+            raise ArgumentError(f"most must lie in [1, 2**16], got most={self.most}.")
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GatheredPoints(_FewPoints):
+    """Ask for the client's own points, padded with zeros, and their weights.
+
+    Shows each client's local centroids, and how many rows each has, to whoever sees contributions.
+
+    Statistics: `point` (most, n_features), `weight` (most,). What has weight zero is padding; points
+    beyond `most` are left out.
+    """
+
+    @property
+    def declaration(self) -> Declaration:
+        """Weights, and the points, which are means, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("weight", means="point"))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Points in the ranges, or zero; weights up to the heaviest of a client."""
+        low, high = self.ranges.low, self.ranges.high
+        point = Entry(
+            "point",
+            (self.most, low.size),
+            low=np.minimum(0.0, low) * SLACK,
+            high=np.maximum(0.0, high) * SLACK,
+            resolution=value_resolution(low, high),
+        )
+        weight = Entry("weight", (self.most,), 0.0, self.points.heaviest(self.ranges), RESOLUTION)
+        return StatisticsSpec(point, weight)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        self._prepare(clients)
+        return [self._padded(held) for held in self.points.all_of(clients)]
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        self._prepare(clients)
+        return [self._padded(held) for held in self.points.all_of(clients, coarseness)]
+
+    def _prepare(self, clients: Sequence[ClientData]) -> None:
+        if isinstance(self.points, PreparedPoints):
+            self.points.prepare(clients)
+
+    def _padded(self, held: WeightedPoints) -> Statistics:
+        n = min(self.most, len(held.points))
+        point, weight = np.zeros((self.most, self.ranges.n_features)), np.zeros(self.most)
+        point[:n], weight[:n] = held.points[:n], held.weights[:n]
+        return Statistics(point=point, weight=weight)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointCount(_FewPoints):
+    """Ask how many points the clients hold. Statistics: `points` (1,)."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """Points, not rows."""
+        return Declaration()
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most `most`."""
+        return StatisticsSpec(Entry("points", (1,), 0.0, self.most, RESOLUTION))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return self._counted(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._counted(self.points.all_of(clients, coarseness))
+
+    def _counted(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        return [Statistics(points=[min(self.most, len(own.points))]) for own in held]
+
+
+def gather_points(
+    points: LocalPoints,
+    ranges: Ranges,
+    *,
+    most: int,
+    cohort: int,
+    upcoming: tuple[int, ...],
+    purpose: str,
+    slots: int = 0,
+) -> Conversation[list[WeightedPoints]]:
+    """Gather the clients' points: one entry a contributing client; one sum.
+
+    They come in the order of positions; with `slots` (the number of all clients) unlinked, in an order
+    of their own, without those of clients that hold none.
+
+    Raises:
+        ArgumentError: the sum does not show contributions.
+    """
+    question = GatheredPoints(ranges=ranges, points=points, most=most)
+    if slots:
+        slotted = Slots(ranges=ranges, inner=question, slots=slots)
+        unlinked = yield Ask(slotted, cohort, upcoming, purpose)
+        return [_unpadded(own) for own in slotted.contributions(unlinked.statistics)]
+    total = yield Ask(question, cohort, upcoming, purpose)
+    if total.contributions is None:
+        raise ArgumentError(
+            'merge="gathered" needs every client\'s own centroids, and this sum does not show them; '
+            'use merge="summed", or protocol="plain".'
+        )
+    return [_unpadded(own) for _, own in sorted(total.contributions.items())]
+
+
+def _unpadded(own: Statistics) -> WeightedPoints:
+    real = own["weight"] > 0.0
+    return WeightedPoints(own["point"][real], own["weight"][real])
+
+
+def union(held: Sequence[WeightedPoints]) -> WeightedPoints:
+    """Return all clients' points together, in an order that does not depend on the clients' order."""
+    points = np.concatenate([own.points for own in held])
+    weights = np.concatenate([own.weights for own in held])
+    order = np.lexsort((weights, *points.T))
+    return WeightedPoints(points[order], weights[order])
+
+
+def count_points(
+    points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...]
+) -> Conversation[int]:
+    """Ask how many points the clients hold, so that too few are an error; one sum."""
+    question = PointCount(ranges=ranges, points=points, most=most)
+    total = yield Ask(question, cohort, upcoming, purpose="start")
+    return round(float(total.statistics["points"][0]))
+
+
+def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
+    """Check that there are as many local centroids as clusters.
+
+    Args:
+        found: local centroids of all clients.
+        n_clusters: clusters that are wanted.
+        n_rows: rows of all clients.
+        remedy: what to do where there are too few, besides taking fewer clusters.
+
+    Raises:
+        DataError: there are fewer.
+    """
+    if found < n_clusters:
+        raise DataError(
+            f"{found} local centroids of enough rows, of all clients with n_samples={n_rows} together, are "
+            f"fewer than n_clusters={n_clusters}; take fewer n_clusters, {remedy}."
+        )
+
+
+def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[Sending]:
+    """Ask what a conversation asks, but of another cohort."""
+    try:
+        ask = next(conversation)
+        while True:
+            ask = conversation.send((yield replace(ask, cohort=cohort)))
+    except StopIteration as finished:
+        result: Sending = finished.value
+        return result

@@ -1,0 +1,130 @@
+"""The k-means score as a sum.
+
+Reveals to whoever opens the total: the sum of squared distances to the nearest centroid, and the
+number of rows, each over the whole cohort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import squared_distances
+
+_RESOLUTION = 2.0**-30
+_SLACK = 1.0 + 2.0**-30
+
+
+def _check_centers(centers: FloatArray, ranges: Ranges) -> None:
+    if centers.ndim != 2 or len(centers) == 0 or centers.shape[1] != ranges.n_features:
+        raise ArgumentError(f"centers need {ranges.n_features} columns, got shape {centers.shape}.")
+    if not np.isfinite(centers).all():
+        raise ArgumentError("centers must be finite.")
+
+
+def largest_distance(centers: FloatArray, ranges: Ranges) -> float:
+    """Bound the squared distance of a row in `ranges` to its nearest center."""
+    corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
+    return float(np.square(corner).sum(axis=1).min())
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inertia(Question):
+    """Ask for the sum of squared distances to the nearest centroid.
+
+    Statistics: `inertia` (1,), `rows` (1,).
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    centers: FloatArray
+
+    def __post_init__(self) -> None:
+        _check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """All rows of a client."""
+        return Declaration(row_counts=(RowCounts("rows", ("inertia",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most the rows of a client, each at most as far as a corner of the ranges."""
+        farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
+        return StatisticsSpec(
+            Entry(
+                "inertia",
+                (1,),
+                0.0,
+                self.ranges.rows * farthest * _SLACK,
+                max(farthest * _RESOLUTION, 2.0**-1000),
+            ),
+            Entry("rows", (1,), 0.0, self.ranges.rows, _RESOLUTION),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [
+            Statistics(
+                inertia=[squared_distances(client.features, self.centers).min(axis=1).sum()],
+                rows=[client.n_rows],
+            )
+            for client in clients
+        ]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClientScores(Question):
+    """Ask for the mean of the clients' own scores: Algorithm 4 of Holzer et al. 2023.
+
+    Every client counts alike, however few rows it has. Statistics: `score` (1,), `clients` (1,).
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    centers: FloatArray
+
+    def __post_init__(self) -> None:
+        _check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """A mean over all rows of a client, and clients."""
+        return Declaration()
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most as far as a corner of the ranges; one client."""
+        farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
+        return StatisticsSpec(
+            Entry("score", (1,), 0.0, farthest * _SLACK, max(farthest * _RESOLUTION, 2.0**-1000)),
+            Entry("clients", (1,), 0.0, 1.0, _RESOLUTION),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [
+            Statistics(
+                score=[squared_distances(client.features, self.centers).min(axis=1).mean()], clients=[1.0]
+            )
+            for client in clients
+        ]

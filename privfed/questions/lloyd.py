@@ -1,0 +1,97 @@
+"""Lloyd's step as a sum: counts and sums of the rows nearest to each centroid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import assign_each, cell_sums
+
+SLACK = 1.0 + 2.0**-26
+"""Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
+
+RESOLUTION = 2.0**-30
+"""Coarsest accepted step of a fixed-point grid, relative to the range of one record's contribution."""
+
+
+def check_centers(centers: FloatArray, ranges: Ranges) -> None:
+    """Check centroids that came with a question.
+
+    Raises:
+        ArgumentError: not a finite table of as many columns as the ranges have.
+    """
+    if centers.ndim != 2 or len(centers) == 0 or centers.shape[1] != ranges.n_features:
+        raise ArgumentError(f"centers need {ranges.n_features} columns, got shape {centers.shape}.")
+    if not np.isfinite(centers).all():
+        raise ArgumentError("centers must be finite.")
+
+
+def sums_entry(name: str, cells: int, ranges: Ranges) -> Entry:
+    """Describe sums of rows in `cells` cells: (cells, n_features), each at most `rows` rows of the ranges."""
+    return Entry(
+        name,
+        (cells, ranges.n_features),
+        low=np.minimum(0.0, ranges.rows * ranges.low) * SLACK,
+        high=np.maximum(0.0, ranges.rows * ranges.high) * SLACK,
+        resolution=value_resolution(ranges.low, ranges.high),
+    )
+
+
+def value_resolution(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return the coarsest accepted step of values in [low, high]."""
+    width = high - low
+    return np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LloydSums(Question):
+    """Ask for counts and sums of the rows nearest to each centroid.
+
+    Statistics: `count` (n_clusters,), `sum` (n_clusters, n_features).
+
+    Args:
+        centers: float64 of shape (n_clusters, n_features).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    centers: FloatArray
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows, and the sums of the same rows."""
+        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Counts up to the rows of a client; sums up to that many rows of the ranges."""
+        k = len(self.centers)
+        count = Entry("count", (k,), 0.0, self.ranges.rows, RESOLUTION)
+        return StatisticsSpec(count, sums_entry("sum", k, self.ranges))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        k, rows = len(self.centers), [client.features for client in clients]
+        stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        owner = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
+        labels = assign_each(rows, stacked, self.centers)
+        counts, sums = cell_sums(stacked, owner * k + labels, len(rows) * k)
+        shape = (len(rows), k, stacked.shape[1])
+        return [
+            Statistics(count=count, sum=total)
+            for count, total in zip(counts.reshape(shape[:2]), sums.reshape(shape), strict=True)
+        ]

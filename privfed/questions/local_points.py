@@ -1,0 +1,268 @@
+"""What clients make of their rows before they are asked about it: local points, with weights.
+
+The union of the clients' points is not a sum, but k-means over it is: each of its steps asks for
+counts and sums of the points nearest to each center. k-FED, FKM and fuzzy c-means with k-means
+averaging are such inner k-means. A client keeps its points in its own cache; they never leave.
+
+Reveals to whoever opens the totals: weighted counts and sums of all clients' points in public cells,
+or nearest to each center. A cell can hold a single point.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from privfed.core.coarseness import Coarseness
+from privfed.core.conversation import EVERYONE, Ask, Conversation
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import AdditiveOver, ClientData, Part, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.numerics.distances import IntArray, assign, cell_sums
+from privfed.questions.cells import Cells
+from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
+
+
+class WeightedPoints(NamedTuple):
+    """Points of one client.
+
+    Attributes:
+        points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
+        weights: float64 of shape (n_points,), not negative.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+
+
+class LocalMeans(NamedTuple):
+    """Points of one client, and of how many of its rows each is a mean.
+
+    Attributes:
+        points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
+        weights: float64 of shape (n_points,), not negative.
+        rows: float64 of shape (n_points,): in each mean no row has more than a share of 1 / rows.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    rows: FloatArray
+
+
+def no_means(n_features: int) -> LocalMeans:
+    """Return the points of a client that has none."""
+    return LocalMeans(np.empty((0, n_features)), np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalPoints(Part, ABC):
+    """How a client makes points of its rows: a frozen dataclass, deterministic, kept in the cache.
+
+    Attributes:
+        counts_rows: whether weights count rows (True) or are one each (False); None declares nothing.
+    """
+
+    counts_rows: ClassVar[bool | None] = None
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """Points are means, whose numbers of rows `make` gives."""
+        return None if self.counts_rows is None else Declaration()
+
+    def row_counts(self, entry: str, *, sums: str = "", means: str = "") -> tuple[RowCounts, ...]:
+        """Return what a question declares of an entry that adds up weights.
+
+        Args:
+            entry: its name.
+            sums: name of the entry that adds up weighted points.
+            means: name of the entry that holds points.
+        """
+        counted = RowCounts(entry, (sums,) if sums else (), (means,) if means else ())
+        return (counted,) if self.counts_rows else ()
+
+    @abstractmethod
+    def make(self, client: ClientData) -> LocalMeans:
+        """Return the client's points; called once, then kept."""
+
+    @abstractmethod
+    def heaviest(self, ranges: Ranges) -> float:
+        """Return the largest total weight of one client's points."""
+
+    def key(self) -> tuple[bytes | int | float | str | None, ...]:
+        """Return what tells these points from others of their kind."""
+        held = [getattr(self, one.name) for one in fields(self)]
+        return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for value in held)
+
+    def of(self, client: ClientData) -> WeightedPoints:
+        """Return the client's points."""
+        return WeightedPoints(*self._made(client)[:2])
+
+    def coarsely(self, client: ClientData, coarseness: Coarseness) -> WeightedPoints:
+        """Return the client's points without those of few rows, weights rounded where they count rows."""
+        points, weights, rows = self._made(client)
+        if self.counts_rows:
+            weights = coarseness.kept(weights)
+        shown = (rows >= coarseness.min_count) & (weights > 0.0)
+        return WeightedPoints(points[shown], weights[shown])
+
+    def all_of(
+        self, clients: Sequence[ClientData], coarseness: Coarseness | None = None
+    ) -> list[WeightedPoints]:
+        """Return several clients' points: all of them, or as far as they are shown."""
+        if coarseness is None:
+            return [self.of(client) for client in clients]
+        return [self.coarsely(client, coarseness) for client in clients]
+
+    def _made(self, client: ClientData) -> LocalMeans:
+        """Return what was made of the client's rows, from its cache where it is."""
+        kept = client.cache.get(type(self))
+        if not isinstance(kept, tuple) or kept[0] != self.key():
+            # One set of points a kind: the next round's replace the last one's.
+            kept = (self.key(), self.make(client))
+            client.cache[type(self)] = kept
+        made: LocalMeans = kept[1]
+        return made
+
+
+def weighted_cell_sums(held: WeightedPoints, cells: IntArray, n_cells: int) -> Statistics:
+    """Return each cell's weight, `count` (n_cells,), and weighted sum, `sum` (n_cells, n_features)."""
+    count = np.bincount(cells, weights=held.weights, minlength=n_cells)
+    _, total = cell_sums(held.points * held.weights[:, None], cells, n_cells)
+    return Statistics(count=count, sum=total)
+
+
+def _point_spec(points: LocalPoints, ranges: Ranges, n_cells: int) -> StatisticsSpec:
+    heaviest = points.heaviest(ranges)
+    weighted = Ranges(ranges.low, ranges.high, int(np.ceil(heaviest)))
+    return StatisticsSpec(
+        Entry("count", (n_cells,), 0.0, heaviest, RESOLUTION), sums_entry("sum", n_cells, weighted)
+    )
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointCells(Cells):
+    """Ask for weights and weighted sums of the clients' points in public cells.
+
+    Statistics: `count` (n_cells,), `sum` (n_cells, n_features).
+
+    Args:
+        points: what the points are.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    points: LocalPoints
+
+    @property
+    def declaration(self) -> Declaration:
+        """Weights and weighted sums, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the heaviest of a client; sums of that many points in the ranges."""
+        return _point_spec(self.points, self.ranges, self.n_cells)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return self._summed(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._summed(self.points.all_of(clients, coarseness))
+
+    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        return [weighted_cell_sums(own, self.cells(own.points), self.n_cells) for own in held]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PointSums(Question):
+    """Ask for a Lloyd step over the clients' points: weights and weighted sums nearest to each center.
+
+    Statistics: `count` (n_clusters,), `sum` (n_clusters, n_features).
+
+    Args:
+        points: what the points are.
+        centers: float64 of shape (n_clusters, n_features).
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    points: LocalPoints
+    centers: FloatArray
+
+    def __post_init__(self) -> None:
+        check_centers(self.centers, self.ranges)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Weights and weighted sums, where weights count rows."""
+        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Weights up to the heaviest of a client; sums of that many points in the ranges."""
+        return _point_spec(self.points, self.ranges, len(self.centers))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return self._summed(self.points.all_of(clients))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, without their points of few rows."""
+        return self._summed(self.points.all_of(clients, coarseness))
+
+    def _summed(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
+        k = len(self.centers)
+        return [weighted_cell_sums(own, assign(own.points, self.centers), k) for own in held]
+
+
+def summed_kmeans(
+    points: LocalPoints,
+    centers: FloatArray,
+    ranges: Ranges,
+    *,
+    max_iter: int,
+    tol: float,
+    cohort: int = EVERYONE,
+    upcoming: tuple[int, ...] = (EVERYONE,),
+    purpose: str = "round",
+) -> Conversation[FloatArray]:
+    """Run weighted k-means over the union of the clients' points, one sum a step.
+
+    A center without points stays. Equal to the k-means of the gathered points from the same start.
+
+    Args:
+        points: what the points are.
+        centers: start, float64 of shape (n_clusters, n_features).
+        ranges: ranges of the data.
+        max_iter: most steps.
+        tol: stop once the centers move by at most this (Frobenius norm).
+        cohort: label of the clients that are asked.
+        upcoming: labels that may be asked after the last step.
+        purpose: what the totals are for.
+    """
+    for _ in range(max_iter):
+        question = PointSums(ranges=ranges, points=points, centers=centers)
+        total = yield Ask(question, cohort, tuple(dict.fromkeys((cohort, *upcoming))), purpose)
+        count = total.statistics["count"][:, None]
+        moved = np.where(count > 0.0, total.statistics["sum"] / np.where(count > 0.0, count, 1.0), centers)
+        movement = float(np.linalg.norm(moved - centers))
+        centers = moved
+        if movement <= tol:
+            break
+    return centers

@@ -1,0 +1,90 @@
+"""What the keys, headers and tags of a group are bound to; the same on all replicas.
+
+header_r = H(session, number, index, head, cohort, members)
+head     = H(header_r, integers of total_r)         the chain; the first is H(session)
+"""
+
+from __future__ import annotations
+
+from privfed.core.configuration import Configuration, Terms
+from privfed.errors import MessageError
+from privfed.protocols.crypto.keys import bound, digest, expand, extract, mac
+from privfed.protocols.setup.rules import cohort_digest, from_bitmap
+
+
+def pair_key(shared: bytes, session: bytes, one: int, other: int) -> bytes:
+    """Return K_ij of two clients from their X25519 result; the same from either side."""
+    return extract(shared, bound("group pair", session, *sorted((one, other))))
+
+
+def channel_key(shared: bytes, session: bytes, client: int) -> bytes:
+    """Return K_iS of a client and the coordinator from their X25519 result."""
+    return extract(shared, bound("group channel", session, client))
+
+
+def invitation_key(pair: bytes, session: bytes) -> bytes:
+    """Return the key under which the leader sends the group's secret to one client."""
+    return expand(pair, bound("invitation", session))
+
+
+def invitation_data(session: bytes, leader: int, client: int) -> bytes:
+    """Return the associated data of an invitation."""
+    return bound("invitation", session, leader, client)
+
+
+def first_head(session: bytes) -> bytes:
+    """Return the head of the chain before any total."""
+    return digest("group chain", session)
+
+
+def next_head(header: bytes, integers: bytes) -> bytes:
+    """Return the head of the chain after a total: over its integers, which are the same on all machines."""
+    return digest("group chain", header, integers)
+
+
+def sum_header(
+    session: bytes,
+    number: int,
+    index: int,
+    head: bytes,
+    label: int,
+    cohort: tuple[int, ...],
+    members: tuple[int, ...],
+) -> bytes:
+    """Return the header of one attempt at a sum; every mask and check of it is bound to it, and used once.
+
+    It holds no question: the totals of the chain imply it, and floats differ between machines.
+    """
+    there = digest("members", *members)
+    return digest("group sum", session, number, index, head, cohort_digest(label, cohort), there)
+
+
+def tag_of(secret: bytes, number: int, head: bytes) -> bytes:
+    """Return the tag by which replicas compare their chains: a MAC, so that it is no dictionary of totals."""
+    return mac(expand(secret, bound("group tag")), bound("group tag", number, head))
+
+
+def members_of(cohort: tuple[int, ...], lost: frozenset[int]) -> tuple[int, ...]:
+    """Return who of a cohort may contribute: all but those who are out of the fit."""
+    return tuple(i for i in cohort if i not in lost)
+
+
+def lost_clients(configuration: Configuration, lost: bytes) -> frozenset[int]:
+    """Return the clients that a bitmap says are out of the fit.
+
+    Raises:
+        MessageError: it is not one byte 0 or 1 for each client.
+    """
+    chosen = from_bitmap(tuple(range(len(configuration.clients))), lost)
+    if chosen is None:
+        raise MessageError("not a list of lost clients", sender="the coordinator", stage="collect")
+    return chosen
+
+
+def needed(n: int, terms: Terms) -> int:
+    """Return how many clients of a cohort of n must be in a sum: m honest ones, and the colluders.
+
+    The agreement's c is of the smallest cohort; a larger one is taken to hold the same share of colluders.
+    """
+    share = -(-terms.colluders * n // max(1, terms.min_clients))
+    return terms.honest + max(terms.colluders, share)

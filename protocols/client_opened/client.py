@@ -1,0 +1,203 @@
+"""One client of sums that clients open: it opens the totals it is told, and answers what they imply.
+
+The coordinator relays: its requests hold totals that it cannot read, and no question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from privfed.core.conversation import Total
+from privfed.core.engine import Answerer
+from privfed.core.messages import Refusal, decode, encode
+from privfed.core.policy import ClientPolicy
+from privfed.core.question import question_from_bytes
+from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
+from privfed.protocols.answering import admit, answer, refusal_code
+from privfed.protocols.client_opened.bindings import lost_clients, needed, next_head, tag_of
+from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
+from privfed.protocols.client_opened.scheme import Opened, Replica, Scheme
+from privfed.protocols.client_opened.setup import GroupSetup
+from privfed.protocols.client_opened.state import Group, State, closed
+from privfed.protocols.client_opened.sum_attempt import Circle, circle_of
+from privfed.protocols.crypto.keys import CryptographyError, Identity, digest, equal
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
+from privfed.protocols.setup.rules import Agreement
+
+
+def _misplaced(reason: str) -> MessageError:
+    return MessageError(reason, sender="the coordinator", stage="collect")
+
+
+class GroupClient:
+    """One client.
+
+    Args:
+        position: the client's number on the wire.
+        agreement: the configuration and registry that the client was given, not by the coordinator.
+        identity: its long-term key.
+        policy: what it answers.
+        scheme: how answers are sealed and opened.
+        replica: the client's own run of the algorithm.
+        joined: called with the group's keys once the client has them all; for a replica that opens
+            totals itself.
+    """
+
+    def __init__(
+        self,
+        position: int,
+        agreement: Agreement,
+        identity: Identity,
+        policy: ClientPolicy,
+        scheme: Scheme,
+        replica: Replica,
+        joined: Callable[[Group], None] = lambda group: None,
+    ) -> None:
+        self._me, self._agreement, self._policy = position, agreement, policy
+        self._scheme, self._replica, self._joined = scheme, replica, joined
+        self._setup = GroupSetup(position, agreement, identity, policy, scheme)
+
+    def initial(self) -> State:
+        """Return the state before the first request."""
+        return State()
+
+    def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
+        """Answer one request, or refuse it with a code that depends on messages and policy only.
+
+        A refusal changes no state but for totals: those that came with the request and hold are opened
+        and stay so, and one that does not hold ends the fit and erases its keys.
+        """
+        if equal(digest("request", request), state.reply_to):
+            return state, state.reply
+        expected = AdvertiseRequest | RosterRequest | Envelope
+        try:
+            message = decode(request, expected, sender="the coordinator", stage="request")
+            if isinstance(message, AdvertiseRequest):
+                state, advertisement = self._setup.advertise(state, message)
+                return state, encode(advertisement)
+            if isinstance(message, RosterRequest):
+                state, reply = self._setup.join(state, message)
+            else:
+                if state.group is None:
+                    raise _misplaced("before the set-up")
+                channel = Channel(state.group.channel, state.group.session, self._me)
+                state, answered = self._in_fit(state, state.group, channel, message, answerer)
+                reply = channel.up(message.number, message.stage, answered)
+                if isinstance(answered, Refusal):
+                    return state, reply
+        except (PrivFedError, CryptographyError) as error:
+            return state, encode(Refusal(refusal_code(error)))
+        return msgspec.structs.replace(state, reply_to=digest("request", request), reply=reply), reply
+
+    def _in_fit(
+        self, state: State, before: Group, channel: Channel, envelope: Envelope, answerer: Answerer
+    ) -> tuple[State, Contribution | Refusal]:
+        try:
+            message = channel.open_down(envelope, OpenRequest)
+            if envelope.stage != "collect" or envelope.number <= before.last:
+                raise _misplaced("not a sum to come")
+            group = self._admit(before, envelope.number, message)
+            for sealed in message.totals:
+                # Where this client's reply was lost, the coordinator tells it again what it has opened.
+                if sealed.index > group.opened:
+                    group = self._open(group, sealed)
+                    # The replica has heard it: no other total of this sum may be chained after a refusal.
+                    kept = msgspec.structs.replace(group, last=before.last, lost=before.lost)
+                    state = msgspec.structs.replace(state, group=kept)
+            group = self._asked_again(group, before.lost if before.last else state.lost)
+            return self._answered(state, group, envelope.number, message, answerer)
+        except IntegrityError:
+            return closed(state), Refusal("total")
+        except (PrivFedError, CryptographyError) as error:
+            return state, Refusal(refusal_code(error))
+
+    def _answered(
+        self, state: State, group: Group, number: int, message: OpenRequest, answerer: Answerer
+    ) -> tuple[State, Contribution]:
+        cohort, body = 0, b""
+        if message.asks:
+            group, cohort, body = self._contribute(state, group, number, message.index, answerer)
+        tag = tag_of(group.secret, number, group.head)
+        state = msgspec.structs.replace(state, group=group, answered=state.answered + bool(body))
+        return state, Contribution(cohort, tag, body)
+
+    def _asked_again(self, group: Group, known: bytes) -> Group:
+        """Count what gives totals that differ by a client: a sum asked again, and a client named lost.
+
+        A sum that was contributed to and whose total never came may have been opened by the coordinator
+        with a colluder; a client that is lost between two sums of nearly the same question shows as well.
+
+        Args:
+            group: after the totals that came.
+            known: who was out of the fit before, also in a set-up before; empty where nothing was asked.
+        """
+        named = self._scheme.whole and known not in (b"", group.lost)
+        again = bool(group.pending) or named
+        return msgspec.structs.replace(group, repeats=group.repeats + again)
+
+    def _admit(self, group: Group, number: int, message: OpenRequest) -> Group:
+        """Take the group's secret, and the list of those who are out of the fit: it only grows."""
+        fresh = not group.secret
+        group = self._setup.accept(group, message.invitation)
+        if not group.secret:
+            raise _misplaced("before an invitation")
+        if fresh:
+            self._joined(group)
+        configuration = self._agreement.configuration
+        if not lost_clients(configuration, group.lost) <= lost_clients(configuration, message.lost):
+            raise _misplaced("a lost client is back")
+        return msgspec.structs.replace(group, last=number, lost=message.lost)
+
+    def _circle(self, group: Group, number: int, index: int, lost: bytes) -> Circle:
+        """Compute an attempt at a sum from what this client knows: its own replica names the cohort."""
+        configuration, posed = self._agreement.configuration, self._replica.ask(index)
+        return circle_of(configuration, group, self._me, posed, number, index, lost)
+
+    def _open(self, group: Group, sealed: Sealed) -> Group:
+        """Open a total, tell the replica, and chain it.
+
+        Raises:
+            IntegrityError: it is not the total of this very sum; the fit ends.
+        """
+        if sealed.number >= group.last:
+            raise _misplaced("a total out of order")
+        circle = self._circle(group, sealed.number, sealed.index, sealed.lost)
+        opened = self._scheme.open(group, circle, sealed.body)
+        self._replica.tell(sealed.index, total_of(circle, opened))
+        pending = group.pending if group.pending > sealed.number else 0
+        return msgspec.structs.replace(
+            group, head=next_head(circle.header, opened.integers), opened=sealed.index, pending=pending
+        )
+
+    def _contribute(
+        self, state: State, group: Group, number: int, index: int, answerer: Answerer
+    ) -> tuple[Group, int, bytes]:
+        """Answer the question that the totals imply; return the cohort and the sealed answer."""
+        terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
+        if index <= group.opened:
+            raise _misplaced("a sum that is open")
+        label = self._replica.ask(index).cohort
+        circle = self._circle(group, number, index, group.lost)
+        if self._me not in circle.members:
+            return group, label, b""
+        if state.repeats + group.repeats > terms.repeats:
+            raise PolicyError("policy:repeats")
+        if state.answered >= terms.max_sums + terms.repeats:
+            raise PolicyError("policy:max_sums")
+        if len(circle.members) < needed(len(circle.cohort), terms):
+            raise PolicyError("members:few")
+        question = admit(circle.question, self._policy, configuration, server_opens=False)
+        body = self._scheme.upload(group, circle, answer(question, index, answerer))
+        return msgspec.structs.replace(group, pending=number), label, body
+
+
+def total_of(circle: Circle, opened: Opened) -> Total:
+    """Return the total that a replica is told: what clients can know of it."""
+    return Total(
+        statistics=question_from_bytes(circle.question).spec.unflatten(opened.vector),
+        contributors=opened.contributors,
+        clipped=opened.clipped,
+    )

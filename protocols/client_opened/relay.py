@@ -1,0 +1,299 @@
+"""The coordinator of sums that clients open: it relays sealed totals, adds sealed answers, and counts heads.
+
+It holds one key with each client, for the channel, and never a question, a total or a key of the group. Where
+noise is the server's, it adds that to each sum that came together, once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from privfed.core.engine import Exchange, gather
+from privfed.core.messages import Message, Refusal, decode, encode
+from privfed.core.secure_sum import Steps
+from privfed.errors import (
+    IntegrityError,
+    MessageError,
+    NotEnoughClientsError,
+    ProtocolError,
+    RefusedError,
+    RepeatsSpentError,
+)
+from privfed.privacy.server_noise import ServerNoise
+from privfed.protocols.client_opened.bindings import channel_key, needed
+from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
+from privfed.protocols.client_opened.scheme import Scheme
+from privfed.protocols.crypto.keys import SERVER, Identity, agree, bound, new_secret, public_key
+from privfed.protocols.setup.advertising import read_advertisement
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest
+from privfed.protocols.setup.rules import Agreement, bitmap
+
+MAX_BEHIND = 8
+"""Totals kept for a client that did not answer; one that missed more is out of the fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """A sum that came together: a total that the coordinator cannot read, and what befell its clients.
+
+    Args:
+        sealed: the total.
+        dropped: position -> stage in which a client of the cohort was lost.
+        rejected: position -> why a message of that client was thrown away.
+        attempts: how often the clients answered.
+    """
+
+    sealed: Sealed
+    dropped: Mapping[int, str]
+    rejected: Mapping[int, str]
+    attempts: int = 1
+
+
+class Relay:
+    """The coordinator.
+
+    Args:
+        agreement: configuration and registry.
+        identity: the coordinator's long-term key.
+        scheme: how sealed answers are added.
+    """
+
+    def __init__(self, agreement: Agreement, identity: Identity, scheme: Scheme) -> None:
+        self._agreement, self._identity, self._scheme = agreement, identity, scheme
+        self._everyone = range(len(agreement.configuration.clients))
+        self._noise = ServerNoise(agreement.configuration)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._channels: dict[int, Channel] = {}
+        self._invitations: dict[int, bytes] = {}
+        self._public = b""
+        self._lost: dict[int, str] = {}
+        self._rejected: dict[int, str] = {}
+        self._refused: dict[int, str] = {}
+        self._number = 0
+        self._repeats = 0
+        self._totals: list[Sealed] = []
+        self._n_totals = 0
+        self._heard: dict[int, int] = {}
+
+    # Set-up.
+
+    def open(self) -> Steps[None]:
+        """Set the group up; where its leader is lost on the way, once more without it."""
+        self._forget()
+        while not self._invitations:
+            fit, key = new_secret(), new_secret()
+            listed = yield from self._advertised(fit)
+            yield from self._prepared(fit, key, listed)
+
+    def _advertised(self, fit: bytes) -> Steps[tuple[Listed, ...]]:
+        asked = [i for i in self._everyone if i not in self._lost]
+        request = encode(AdvertiseRequest(fit, self._agreement.digest))
+        replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
+        read, rejected = gather(
+            replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)
+        )
+        self._rejected |= rejected
+        roster = {i: one for i, one in read.items() if isinstance(one, Listed)}
+        self._refused = {i: one.code for i, one in read.items() if isinstance(one, Refusal)}
+        self._require(roster, self._everyone, "advertise")
+        self._lose((i for i in asked if i not in roster), "advertise")
+        return tuple(roster[i] for i in sorted(roster))
+
+    def _prepared(self, fit: bytes, key: bytes, listed: tuple[Listed, ...]) -> Steps[None]:
+        session = session_of(self._agreement, fit, listed)
+        self._channels = {
+            one.client: Channel(channel_key(agree(key, one.key), session, one.client), session, one.client)
+            for one in listed
+        }
+        signed = bound("advertise", SERVER, fit, self._agreement.digest, public_key(key))
+        roster = encode(RosterRequest(listed, public_key(key), self._identity.sign(signed), ()))
+        replies = yield Exchange("prepare", 0, dict.fromkeys(self._channels, roster))
+        others = [one.client for one in listed[1:]]
+
+        def read(client: int, data: bytes) -> Joined | Refusal:
+            reply: Joined | Refusal = self._opened(client, data, 0, "prepare", Joined)
+            if isinstance(reply, Joined) and client == listed[0].client and len(reply.boxes) % len(others):
+                raise MessageError("boxes of another length", sender=self._name(client), stage="prepare")
+            return reply
+
+        answers, rejected = gather(replies, self._channels, read)
+        self._rejected |= rejected
+        joined = {i: one for i, one in answers.items() if isinstance(one, Joined)}
+        self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
+        self._require(joined, self._everyone, "prepare")
+        self._lose((i for i in self._channels if i not in joined), "prepare")
+        self._heard = dict.fromkeys(joined, 0)
+        leader = joined.get(listed[0].client)
+        if leader is not None:
+            size = len(leader.boxes) // len(others)
+            boxes = [leader.boxes[place * size : (place + 1) * size] for place in range(len(others))]
+            self._invitations = dict(zip(others, boxes, strict=True))
+            self._public = leader.public
+
+    @property
+    def invited(self) -> tuple[int, ...]:
+        """Clients for whom the leader's box has not been opened."""
+        return tuple(self._invitations)
+
+    def invitation(self, client: int, message: Callable[[bytes], Message]) -> bytes:
+        """Return the request that brings a client its box, as a message of its own."""
+        return self._channels[client].down(0, "collect", message(self._invitations[client]))
+
+    # A sum.
+
+    def sum(self, index: int) -> Steps[Relayed]:
+        """Let the clients answer the next question; ask again without those who are lost, where need be.
+
+        Raises:
+            NotEnoughClientsError: too few are left.
+            RefusedError: clients refused.
+            RepeatsSpentError: clients were lost, and no more repeats are agreed on.
+            IntegrityError: the clients' chains differ.
+        """
+        before = self._repeats
+        while True:
+            relayed = yield from self._attempt(index)
+            if relayed is not None:
+                return replace(relayed, attempts=1 + self._repeats - before)
+
+    def close(self) -> Steps[None]:
+        """Deliver the last total, where somebody has not heard it."""
+        if any(self._behind(i) for i in self._present()):
+            yield from self._exchanged("close", 0, False, lambda client, reply: None)
+
+    def _present(self) -> list[int]:
+        """Return who is in the fit: who joined, was not lost, and is not too many totals behind."""
+        self._lose((i for i in self._heard if self._behind(i) > MAX_BEHIND), "collect")
+        return [i for i in self._heard if i not in self._lost]
+
+    def _behind(self, client: int) -> int:
+        return self._n_totals - self._heard[client]
+
+    def _exchanged(
+        self, stage: str, index: int, asks: bool, take: Callable[[int, Contribution], None]
+    ) -> Steps[dict[int, Contribution]]:
+        """Send everyone the totals it has not heard, and return what came back."""
+        self._number += 1
+        number, present = self._number, self._present()
+        requests = {i: self._request(i, index, asks) for i in present}
+        replies = yield Exchange(stage, number, requests)
+
+        def read(client: int, data: bytes) -> Contribution | Refusal:
+            reply: Contribution | Refusal = self._opened(client, data, number, "collect", Contribution)
+            if isinstance(reply, Contribution):
+                take(client, reply)
+            return reply
+
+        answers, rejected = gather(replies, present, read)
+        self._rejected |= rejected
+        told = {i: one for i, one in answers.items() if isinstance(one, Contribution)}
+        self._refused = {i: one.code for i, one in answers.items() if isinstance(one, Refusal)}
+        for client in told:
+            self._heard[client] = self._n_totals
+            self._invitations.pop(client, None)
+        self._compare(told)
+        return told
+
+    def _request(self, client: int, index: int, asks: bool) -> bytes:
+        behind = self._behind(client)
+        totals = tuple(self._totals[-behind:]) if behind else ()
+        invitation = self._invitations.get(client, b"")
+        request = OpenRequest(index, asks, self._lost_bitmap(), totals, invitation)
+        return self._channels[client].down(self._number, "collect", request)
+
+    def _lost_bitmap(self) -> bytes:
+        return bitmap(tuple(self._everyone), frozenset(self._lost))
+
+    def _compare(self, told: Mapping[int, Contribution]) -> None:
+        """Check that all replicas hold the same totals and ask the same cohort.
+
+        Raises:
+            IntegrityError: they differ, or a client could not open what it was told.
+        """
+        stories = Counter((one.tag, one.cohort) for one in told.values())
+        common = stories.most_common(1)[0][0] if stories else None
+        odd = [self._name(i) for i, one in told.items() if (one.tag, one.cohort) != common]
+        odd += [self._name(i) for i, code in self._refused.items() if code == "total"]
+        if odd:
+            raise IntegrityError(
+                f"the totals that {', '.join(odd)} opened differ from those of the other clients in sum "
+                f"{self._number}: the run stops. Begin a new fit; a client with another version, or a "
+                "dishonest one, may be among them."
+            )
+
+    def _attempt(self, index: int) -> Steps[Relayed | None]:
+        """Ask once; None where clients were lost whose masks cannot be taken off."""
+        configuration, present = self._agreement.configuration, self._present()
+        lost, adder = self._lost_bitmap(), self._scheme.adder(self._public)
+
+        def take(client: int, reply: Contribution) -> None:
+            if reply.body:
+                if client not in configuration.cohort(reply.cohort):
+                    raise MessageError("not of the cohort", sender=self._name(client), stage="collect")
+                adder.add(client, reply.body, self._name(client))
+
+        told = yield from self._exchanged("collect", index, True, take)
+        label = next((one.cohort for one in told.values()), None)
+        members = tuple(self._everyone) if label is None else configuration.cohort(label)
+        contributors, body = adder.result()
+        for client in told:
+            if told[client].body and client not in contributors:
+                self._rejected[client] = "does not fit the other answers"
+        missing = [i for i in members if i not in contributors and i in present]
+        if self._scheme.whole:
+            self._lose(missing, "collect")
+        self._require(contributors, members, "collect")
+        if missing and self._scheme.whole:
+            self._repeats += 1
+            if self._repeats > configuration.terms.repeats:
+                raise RepeatsSpentError(
+                    missing=[self._name(i) for i in missing], repeats=configuration.terms.repeats
+                )
+            return None
+        if configuration.noised_by_server:
+            # Once for each sum: who is told its total again gets the same bytes.
+            body = self._scheme.noised(body, self._noise.draw(index), len(members))
+        sealed = Sealed(self._number, index, lost, body)
+        self._totals, self._n_totals = [*self._totals, sealed][-MAX_BEHIND:], self._n_totals + 1
+        rejected, self._rejected = self._rejected, {}
+        dropped = {i: self._lost.get(i, "collect") for i in members if i not in contributors}
+        return Relayed(sealed, dropped, rejected)
+
+    # What befell clients.
+
+    def _lose(self, clients: Iterable[int], stage: str) -> None:
+        for client in clients:
+            self._lost.setdefault(client, stage)
+
+    def _require(self, left: Collection[int], members: Collection[int], stage: str) -> None:
+        """Raise unless enough of the members are left."""
+        enough, n_left = needed(len(members), self._agreement.configuration.terms), len(left)
+        if n_left >= enough:
+            return
+        codes = {self._name(i): code for i, code in self._refused.items()}
+        error: ProtocolError = NotEnoughClientsError(
+            missing=[self._name(i) for i in members if i not in left], left=n_left, needed=enough, stage=stage
+        )
+        raise RefusedError(codes, stage=stage) if codes and n_left + len(codes) >= enough else error
+
+    def _name(self, client: int) -> str:
+        clients = self._agreement.configuration.clients
+        return clients[client] if 0 <= client < len(clients) else f"client {client}"
+
+    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
+        """Return the reply in an envelope of this very sum and stage."""
+        name = self._name(client)
+        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
+        if isinstance(envelope, Refusal):
+            return envelope
+        if (envelope.number, envelope.stage) != (number, stage):
+            reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
+            raise MessageError(reason, sender=name, stage=stage)
+        return self._channels[client].open_up(envelope, expected | Refusal, name)

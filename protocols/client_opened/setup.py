@@ -1,0 +1,151 @@
+"""The set-up of a group of clients, on one client: keys for each two, and a secret that only clients know.
+
+1. Advertise: each client sends a fresh X25519 key, signed by its registered identity over role, position,
+   fit and agreement; the coordinator relays the list.
+2. Prepare: each client checks the list and derives K_iS and K_ij. The lowest on the list (the leader)
+   draws G, 32 bytes of the operating system, and sends it to each other, sealed under K_ij, through the
+   coordinator. An invitation travels with the first request after the set-up.
+
+Reveals to the coordinator: who takes part. One colluding client tells it G and every scheme secret that
+travels beside G.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from privfed.core.policy import ClientPolicy
+from privfed.errors import MessageError, PolicyError
+from privfed.protocols.client_opened.bindings import (
+    channel_key,
+    first_head,
+    invitation_data,
+    invitation_key,
+    pair_key,
+)
+from privfed.protocols.client_opened.messages import Joined
+from privfed.protocols.client_opened.scheme import Scheme
+from privfed.protocols.client_opened.state import Group, State, closed
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    CryptographyError,
+    Identity,
+    agree,
+    bound,
+    equal,
+    new_secret,
+    public_key,
+    seal,
+    unseal,
+)
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, RosterRequest
+from privfed.protocols.setup.roster import check_roster
+from privfed.protocols.setup.rules import Agreement, bitmap
+
+
+class GroupSetup:
+    """One client's side of the set-up.
+
+    Args:
+        position: the client's number on the wire.
+        agreement: the configuration and registry that the client was given, not by the coordinator.
+        identity: its long-term key.
+        policy: what it answers.
+        scheme: whether keys for each two are needed, and which secret travels beside G.
+    """
+
+    def __init__(
+        self, position: int, agreement: Agreement, identity: Identity, policy: ClientPolicy, scheme: Scheme
+    ) -> None:
+        self._me, self._agreement, self._identity = position, agreement, identity
+        self._policy, self._scheme = policy, scheme
+
+    def advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, Advertisement]:
+        """Give a fresh key, signed over role, fit and agreement. Closes any fit before.
+
+        A request that comes again for the same fit gets the same key until the list of clients has
+        come, and a refusal after that: this message is in clear, and must not close its own fit.
+
+        Raises:
+            PolicyError: another agreement, or one that the policy refuses.
+            MessageError: of a fit that is set up.
+        """
+        agreement, again = self._agreement, equal(message.fit, state.fit)
+        if not equal(message.agreement, agreement.digest):
+            raise PolicyError("agreement")
+        code = self._policy.refuses_configuration(agreement.configuration)
+        if code is not None:
+            raise PolicyError(code)
+        if again and not state.key:
+            raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
+        key = state.key if again else new_secret()
+        signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
+        state = closed(state) if equal(state.agreement, agreement.digest) else State()
+        advertised = msgspec.structs.replace(
+            state, fit=message.fit, key=key, agreement=agreement.digest, reply_to=b"", reply=b""
+        )
+        return advertised, Advertisement(public_key(key), self._identity.sign(signed))
+
+    def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+        """Check the list of clients and derive the keys; the leader draws the group's secret.
+
+        Raises:
+            PolicyError: the list does not hold; the text is the code.
+            MessageError: no key was advertised.
+        """
+        if not state.key:
+            raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
+        me = self._me
+        check_roster(self._agreement, me, public_key(state.key), state.fit, message)
+        session = session_of(self._agreement, state.fit, message.clients)
+        channel = channel_key(agree(state.key, message.key), session, me)
+        leader = message.clients[0].client
+        others = [
+            one
+            for one in message.clients
+            if one.client != me and (self._scheme.pairwise or leader in (me, one.client))
+        ]
+        pairs = {one.client: pair_key(agree(state.key, one.key), session, me, one.client) for one in others}
+        listed = frozenset(one.client for one in message.clients)
+        lost = bytes(1 - there for there in self._bitmap(listed))
+        group = Group(session, leader, channel, pairs, first_head(session), lost=lost)
+        joined = Joined(b"", b"")
+        if leader == me:
+            group, joined = self._lead(group)
+        reply = Channel(channel, session, me).up(0, "prepare", joined)
+        return msgspec.structs.replace(state, key=b"", group=group), reply
+
+    def _bitmap(self, chosen: frozenset[int]) -> bytes:
+        return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)
+
+    def _lead(self, group: Group) -> tuple[Group, Joined]:
+        secret, (extra, public) = new_secret(), self._scheme.draw()
+        boxes = [
+            seal(
+                invitation_key(group.pairs[j], group.session),
+                secret + extra,
+                invitation_data(group.session, self._me, j),
+            )
+            for j in sorted(group.pairs)
+        ]
+        return msgspec.structs.replace(group, secret=secret, extra=extra), Joined(b"".join(boxes), public)
+
+    def accept(self, group: Group, invitation: bytes) -> Group:
+        """Return the group with the leader's secret; the first invitation counts, later ones are ignored.
+
+        Raises:
+            PolicyError: the invitation is not the leader's for this client in this session.
+        """
+        if group.secret or not invitation:
+            return group
+        key = invitation_key(group.pairs[group.leader], group.session)
+        data = invitation_data(group.session, group.leader, self._me)
+        try:
+            opened = unseal(key, invitation, data)
+        except CryptographyError:
+            raise PolicyError("invitation") from None
+        if len(opened) < KEY_BYTES:
+            raise PolicyError("invitation")
+        return msgspec.structs.replace(group, secret=opened[:KEY_BYTES], extra=opened[KEY_BYTES:])

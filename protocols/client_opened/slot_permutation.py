@@ -1,0 +1,50 @@
+"""Moving a client's answer to its secret slot: a permutation that only clients know, fresh for each sum.
+
+For sums that the server opens: whoever opens a total must not know the permutation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privfed.core.configuration import Configuration
+from privfed.core.question import Question
+from privfed.core.statistics import Statistics
+from privfed.errors import PolicyError
+from privfed.protocols.crypto.keys import bound, expand
+from privfed.protocols.crypto.keystream import keystream
+from privfed.questions.slots import Slots
+
+
+def check_slots(question: Question, configuration: Configuration, answered: int) -> Slots | None:
+    """Return the question if it has slots and may be answered, None if it has none.
+
+    Args:
+        question: what is asked.
+        configuration: what the parties agreed on.
+        answered: how many questions with slots were answered in this fit.
+
+    Raises:
+        PolicyError: no more such sums are agreed on, sums open over too few clients, or there is not one
+            slot a client.
+    """
+    if not isinstance(question, Slots):
+        return None
+    terms = configuration.terms
+    if answered >= terms.slotted or terms.threshold < terms.slot_contributors:
+        raise PolicyError("policy:slots")
+    if question.slots != len(configuration.clients):
+        raise PolicyError("policy:slots")
+    return question
+
+
+def slot_key(secret: bytes, *context: bytes) -> bytes:
+    """Return the key of a sum's permutation from the group's secret and what the sum is."""
+    return expand(secret, bound("slots", *context))
+
+
+def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statistics:
+    """Return statistics with the first slot's content in the client's slot of the permutation of `key`."""
+    # Ranks of uniform words are a uniform permutation.
+    slot = int(np.argsort(keystream(key, slots))[client])
+    return Statistics(**{name: np.roll(array, slot, axis=0) for name, array in statistics.items()})

@@ -1,0 +1,57 @@
+"""One attempt at a sum, as each replica computes it for itself from what its algorithm asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privfed.core.configuration import Configuration
+from privfed.protocols.client_opened.bindings import lost_clients, members_of, sum_header
+from privfed.protocols.client_opened.state import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """What a replica's algorithm asks next.
+
+    Args:
+        question: the encoded question.
+        cohort: label of the cohort.
+    """
+
+    question: bytes
+    cohort: int
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """One attempt at a sum, as each client computes it for itself.
+
+    Args:
+        header: what all masks and checks are bound to, 32 bytes; never the same twice.
+        me: the client's position.
+        cohort: positions of the clients that the question goes to, ascending.
+        members: those of them who may contribute: who is out of the fit is not.
+        question: the encoded question.
+        contributed: whether this client has contributed to this attempt; set when a total is opened.
+    """
+
+    header: bytes
+    me: int
+    cohort: tuple[int, ...]
+    members: tuple[int, ...]
+    question: bytes
+    contributed: bool = False
+
+
+def circle_of(
+    configuration: Configuration, group: Group, me: int, posed: Posed, number: int, index: int, lost: bytes
+) -> Circle:
+    """Return the attempt `number` at sum `index`, after the totals that the group has chained.
+
+    Raises:
+        MessageError: `lost` is no list of lost clients.
+    """
+    cohort = configuration.cohort(posed.cohort)
+    members = members_of(cohort, lost_clients(configuration, lost))
+    header = sum_header(group.session, number, index, group.head, posed.cohort, cohort, members)
+    return Circle(header, me, cohort, members, posed.question, group.pending == number)

@@ -1,0 +1,61 @@
+"""Masks: AES-256-CTR keystreams over the full key, added to words as they are made.
+
+Every key is derived for one use, so that the counter starts at zero. Keystream is made and added in
+blocks that stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+from privfed.protocols.crypto.fixed_point import Layout, Words
+
+BLOCK_WORDS = 1 << 15
+
+_ZEROS = memoryview(bytes(8 * BLOCK_WORDS))
+_FROM_ZERO = modes.CTR(bytes(16))
+
+
+def _stream(key: bytes) -> CipherContext:
+    return Cipher(algorithms.AES256(key), _FROM_ZERO).encryptor()
+
+
+def keystream(key: bytes, size: int) -> Words:
+    """Return the first `size` words of a key's stream, uint64 of shape (size,)."""
+    words = np.frombuffer(_stream(key).update(bytes(8 * size)), dtype="<u8")
+    return words.astype(np.uint64)
+
+
+class Masker:
+    """Adds and subtracts keystreams of one layout.
+
+    Args:
+        grid: the layout of the words.
+    """
+
+    def __init__(self, grid: Layout) -> None:
+        self._grid = grid
+        self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
+        self._block = np.frombuffer(self._buffer, dtype="<u8")
+
+    def add(self, total: Words, key: bytes) -> None:
+        """Add the stream of `key` to `total` in place."""
+        self._apply(total, key, negative=False)
+
+    def subtract(self, total: Words, key: bytes) -> None:
+        """Subtract the stream of `key` from `total` in place."""
+        self._apply(total, key, negative=True)
+
+    def _apply(self, total: Words, key: bytes, negative: bool) -> None:
+        grid = self._grid
+        if grid.n_wide:
+            words = keystream(key, grid.size)
+            (grid.subtract if negative else grid.add)(total, words)
+            return
+        stream, buffer = _stream(key), memoryview(self._buffer)
+        operation = np.subtract if negative else np.add
+        for start in range(0, grid.size, BLOCK_WORDS):
+            part = total[start : start + BLOCK_WORDS]
+            stream.update_into(_ZEROS[: 8 * len(part)], buffer[: 8 * len(part)])
+            operation(part, self._block[: len(part)], out=part)

@@ -1,0 +1,1 @@
+"""Sums under pairwise masks and one group mask, opened by the clients."""

@@ -1,0 +1,73 @@
+"""Check words of a sum under a group mask: a random combination of its entries that the server cannot steer.
+
+A client adds c_i = sum_l r_l x_{i,l} mod 2^192 to its words, each x an integer and each r_l 64 bits of a
+stream that only clients know. Sums of honest answers keep the relation. An opened total that is off by
+integers d, not all zero, |d_l| < 2^128, passes only if sum_l r_l d_l takes one value mod 2^192: as 2^127
+is the highest power of two in a d_l, at most one of 2^64 values of r_l does that. Two words modulo 2^64
+would not do: r_l 2^62 = 0 modulo 2^64 for every fourth r_l (the ring is widened as in SPDZ2k, Cramer et
+al., CRYPTO 2018, section 3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.protocols.crypto.fixed_point import Layout, Words
+from privfed.protocols.crypto.keystream import keystream
+
+CHECK_BYTES = 24
+_MODULUS = 1 << 8 * CHECK_BYTES
+_BLOCK = 1 << 13
+"""Words at a time: their digits stay in the processor's cache."""
+
+
+def check_of(words: Words, layout: Layout, key: bytes) -> int:
+    """Return the check of words: their combination modulo 2^192, with coefficients from the stream of `key`.
+
+    Args:
+        words: uint64 of shape (layout.size,): one answer, or an opened total.
+        layout: how they lie.
+        key: 32 bytes that the server does not know, for this sum only.
+    """
+    narrow, wide = layout.n_narrow, layout.n_wide
+    coefficients = keystream(key, narrow + wide)
+    check = _combination(coefficients[:narrow], words[:narrow], signed=True)
+    low, high = words[narrow : narrow + wide], words[narrow + wide :]
+    check += _combination(coefficients[narrow:], low, signed=False)
+    check += _combination(coefficients[narrow:], high, signed=True) << 64
+    return check % _MODULUS
+
+
+def added(check: int, other: int, sign: int = 1) -> int:
+    """Return the sum, or with sign -1 the difference, of two checks or of a check and its mask."""
+    return (check + sign * other) % _MODULUS
+
+
+def to_bytes(check: int) -> bytes:
+    """Return a check as CHECK_BYTES bytes."""
+    return check.to_bytes(CHECK_BYTES, "little")
+
+
+def from_bytes(data: bytes) -> int:
+    """Return the check that CHECK_BYTES bytes stand for."""
+    return int.from_bytes(data, "little")
+
+
+def _digits(words: Words) -> FloatArray:
+    return words.astype("<u8").view("<u2").reshape(-1, 4).astype(np.float64)
+
+
+def _combination(coefficients: Words, words: Words, *, signed: bool) -> int:
+    """Return the exact sum of coefficient times word, words read as signed or unsigned integers."""
+    result = 0
+    for start in range(0, len(words), _BLOCK):
+        of_block = slice(start, start + _BLOCK)
+        left, right = _digits(coefficients[of_block]), _digits(words[of_block])
+        # Digits of 16 bits: a product has 32, a sum of 2^13 of them 45, which float64 holds exactly.
+        for (i, j), product in np.ndenumerate(left.T @ right):
+            result += int(product) << 16 * (i + j)
+        if signed:
+            negative = (words[of_block] >> np.uint64(63)).astype(np.float64)
+            result -= sum(int(digit) << 64 + 16 * i for i, digit in enumerate(negative @ left))
+    return result

@@ -1,0 +1,210 @@
+"""Sums under pairwise masks and one group mask: the scheme of `GroupMasked`.
+
+    upload_i = encode(x_i) + sum_j +-PRG(K_ij, header) [+ PRG(G, header) from the lowest of the sum]
+
+The pairwise masks cancel in the sum, whoever opens it; the group mask hides the sum from the server.
+FastLloyd (Diaa, Humphries, Kerschbaum 2024, arXiv:2405.02437) masks sums for clients alike; here no
+stream is ever used twice, one colluding client opens totals only, and sums are authenticated.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from privfed.core.messages import Message, decode, encode
+from privfed.errors import IntegrityError, MessageError
+from privfed.privacy.server_noise import Drawn
+from privfed.protocols.answering import RangedAnswer
+from privfed.protocols.client_opened.scheme import Opened
+from privfed.protocols.client_opened.state import Group
+from privfed.protocols.client_opened.sum_attempt import Circle
+from privfed.protocols.crypto.fixed_point import Grid, Layout, Words, grid_of
+from privfed.protocols.crypto.keys import bound, equal, expand
+from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.group_masked.check_words import CHECK_BYTES, added, check_of, from_bytes, to_bytes
+from privfed.protocols.setup.messages import Number
+
+_Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
+
+
+class MaskedWords(Message, frozen=True):
+    """A masked answer, or a sum of them: words, how many of their entries are wide, and check words."""
+
+    n_wide: Number
+    words: bytes
+    check: _Check
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the words lie; None where they cannot."""
+        size, rest = divmod(len(self.words), 8)
+        n_narrow = size - 2 * self.n_wide
+        return None if rest or n_narrow < 2 else Layout(n_narrow, self.n_wide)
+
+    def to_numpy(self) -> Words:
+        """Return the words, uint64."""
+        return np.frombuffer(self.words, dtype="<u8").astype(np.uint64)
+
+
+class MaskScheme:
+    """How masked answers are made, added and opened.
+
+    Args:
+        by_server: whether the coordinator noises the sums. Checks are then over what gets no noise, the
+            grid's own two entries: the others it may change as it likes.
+    """
+
+    whole = True
+    pairwise = True
+
+    def __init__(self, *, by_server: bool = False) -> None:
+        self._by_server = by_server
+
+    def check(self, question: bytes, n_clients: int) -> None:
+        """Check that the total of a cohort fits two limbs (`Grid`)."""
+        grid_of(question, n_clients)
+
+    def draw(self) -> tuple[bytes, bytes]:
+        """Return nothing: G is enough."""
+        return b"", b""
+
+    def upload(self, group: Group, circle: Circle, own: RangedAnswer) -> bytes:
+        """Return a client's answer under its masks of this header."""
+        grid = _grid(circle)
+        words = grid.encode(own.vector, own.clipped)
+        check = self._check(words, grid, _coefficients(group, circle))
+        masker = Masker(grid)
+        for key, sign in _masks(group, circle):
+            (masker.add if sign > 0 else masker.subtract)(words, key)
+            check = added(check, _check_mask(key), sign)
+        return encode(MaskedWords(grid.n_wide, words.tobytes(), to_bytes(check)))
+
+    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
+        """Take the group mask off and check what is left.
+
+        Raises:
+            IntegrityError: it is not the sum of the members' answers under this header.
+        """
+        grid = _grid(circle)
+        try:
+            sealed: MaskedWords = decode(body, MaskedWords, sender="the coordinator", stage="collect")
+        except MessageError:
+            raise _wrong(circle) from None
+        if sealed.n_wide != grid.n_wide or len(sealed.words) != 8 * grid.size:
+            raise _wrong(circle)
+        words, key = sealed.to_numpy(), _group_key(group, circle)
+        Masker(grid).subtract(words, key)
+        check = added(from_bytes(sealed.check), _check_mask(key), -1)
+        if not equal(to_bytes(check), to_bytes(self._check(words, grid, _coefficients(group, circle)))):
+            raise _wrong(circle)
+        vector, clipped, contributors = grid.decode(words)
+        if contributors != len(circle.members):
+            raise _wrong(circle)
+        return Opened(vector, clipped, circle.members, words.astype("<u8").tobytes())
+
+    def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
+        """Add noise to a masked sum, modulo its ring.
+
+        Raises:
+            IntegrityError: the sum is of another layout.
+        """
+        sealed: MaskedWords = decode(body, MaskedWords, sender="the clients", stage="collect")
+        grid = Grid(noise.spec, n_clients, noise.reach)
+        if (sealed.n_wide, len(sealed.words)) != (grid.n_wide, 8 * grid.size):
+            raise IntegrityError(
+                "the clients' answers are not of the layout that was agreed on for this sum: no noise fits "
+                "it. Nothing is released; begin a new fit."
+            )
+        words, drawn = sealed.to_numpy(), grid.encode(noise.values, 0)
+        # The coordinator contributes noise, and is no contributor.
+        drawn[grid.n_narrow - 1] = 0
+        grid.add(words, drawn)
+        return encode(msgspec.structs.replace(sealed, words=words.astype("<u8").tobytes()))
+
+    def adder(self, public: bytes) -> MaskAdder:
+        """Return an adder of masked words."""
+        return MaskAdder()
+
+    def _check(self, words: Words, grid: Grid, key: bytes) -> int:
+        if not self._by_server:
+            return check_of(words, grid, key)
+        return check_of(words[grid.n_narrow - 2 : grid.n_narrow], Layout(2, 0), key)
+
+
+class _Sum:
+    """A running sum of answers of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.clients: list[int] = []
+        self.words: Words = np.zeros(layout.size, dtype=np.uint64)
+        self.check = 0
+
+
+class MaskAdder:
+    """Adds masked words. The server does not know the question: the layout of most answers counts."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, int], _Sum] = {}
+
+    def add(self, client: int, body: bytes, name: str) -> None:
+        """Add one masked answer.
+
+        Raises:
+            MessageError: it is not well formed.
+        """
+        sealed: MaskedWords = decode(body, MaskedWords, sender=name, stage="collect")
+        layout = sealed.layout
+        if layout is None:
+            raise MessageError("words of an impossible length", sender=name, stage="collect")
+        one = self._sums.setdefault((layout.size, layout.n_wide), _Sum(layout))
+        layout.add(one.words, np.frombuffer(sealed.words, dtype="<u8"))
+        one.check = added(one.check, from_bytes(sealed.check))
+        one.clients.append(client)
+
+    def result(self) -> tuple[tuple[int, ...], bytes]:
+        """Return who is in the sum, and the masked sum."""
+        if not self._sums:
+            return (), b""
+        most = max(self._sums.values(), key=lambda one: len(one.clients))
+        body = MaskedWords(most.layout.n_wide, most.words.astype("<u8").tobytes(), to_bytes(most.check))
+        return tuple(sorted(most.clients)), encode(body)
+
+
+def _grid(circle: Circle) -> Grid:
+    return grid_of(circle.question, len(circle.cohort))
+
+
+def _wrong(circle: Circle) -> IntegrityError:
+    return IntegrityError(
+        f"what the coordinator sent is not the sum of the {len(circle.members)} clients that it names: masks "
+        "or check words do not fit. Nothing is released and the fit ends; begin a new one."
+    )
+
+
+def _group_key(group: Group, circle: Circle) -> bytes:
+    return expand(group.secret, bound("group mask", circle.header))
+
+
+def _coefficients(group: Group, circle: Circle) -> bytes:
+    return expand(group.secret, bound("check words", circle.header))
+
+
+def _check_mask(key: bytes) -> int:
+    return from_bytes(expand(key, bound("check mask"))[:CHECK_BYTES])
+
+
+def _pair_stream(group: Group, circle: Circle, other: int) -> bytes:
+    return expand(group.pairs[other], bound("pair mask", circle.header))
+
+
+def _masks(group: Group, circle: Circle) -> list[tuple[bytes, int]]:
+    """Return the keys of a client's masks, each with its sign: added by the lower of two clients."""
+    others = [j for j in circle.members if j != circle.me]
+    masks = [(_pair_stream(group, circle, j), 1 if circle.me < j else -1) for j in others]
+    if circle.me == circle.members[0]:
+        masks.append((_group_key(group, circle), 1))
+    return masks

@@ -1,0 +1,44 @@
+"""What keys, boxes and receipts of masked sums are bound to; the same on both sides."""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from privfed.protocols.crypto.keys import agree, bound, bound_prefix, expand, extract, with_numbers
+from privfed.protocols.masked.state import Pair
+
+
+def self_mask_key(seed: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
+    """Return the key of a client's own mask."""
+    return expand(seed, bound("self mask", session, number, client, header))
+
+
+def pair_mask_key(
+    secret: bytes | X25519PrivateKey,
+    public: bytes,
+    session: bytes,
+    number: int,
+    one: int,
+    other: int,
+    header: bytes,
+) -> bytes:
+    """Return the key of the mask that two clients share; the same from either side."""
+    low, high = (one, other) if one < other else (other, one)
+    return extract(
+        agree(secret, public), with_numbers(bound_prefix("pair mask", session, number, header), low, high)
+    )
+
+
+def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
+    """Return the associated data of a client's locked shares: the story that it was told."""
+    return bound("locked", header, client, dead, *left_out)
+
+
+def receipt_data(number: int, sender: int, receiver: int, header: bytes) -> bytes:
+    """Return what a receipt is a MAC of."""
+    return with_numbers(bound_prefix("receipt", number, header), sender, receiver)
+
+
+def box_key(pair: Pair, session: bytes, number: int, sender: int, holder: int) -> bytes:
+    """Return the key of one box of shares."""
+    return expand(pair.box, with_numbers(bound_prefix("box", session, number), sender, holder))

@@ -1,0 +1,95 @@
+"""Boxes: a client's shares for its neighbours, each sealed so that only that neighbour can open it.
+
+A box authenticates what came with it: the mask key, the hash of the seed, the sum, cohort and threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from privfed.errors import PolicyError
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, seal, unseal
+from privfed.protocols.crypto.shamir import Bytes
+from privfed.protocols.masked.bindings import box_key
+from privfed.protocols.masked.messages import CollectRequest
+from privfed.protocols.masked.state import BOX_BYTES, Pair
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.graph import Neighbours
+from privfed.protocols.setup.rules import box_binding
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """Makes and opens the boxes of one client for one sum.
+
+    Args:
+        pairs: its shared keys with others.
+        session: the fit's session.
+        number: number of the sum.
+        me: the client's position.
+        threshold: t of the cohort.
+        cohort: H(Q).
+    """
+
+    pairs: Mapping[int, Pair]
+    session: bytes
+    number: int
+    me: int
+    threshold: int
+    cohort: bytes
+
+    def sealed(self, mask_key: bytes, seed_hash: bytes, neighbours: Neighbours, shares: Bytes) -> bytes:
+        """Return a box for each neighbour; `shares` is uint8 of shape (d, SHARES_BYTES)."""
+        boxes = []
+        for abscissa, (j, own) in enumerate(zip(neighbours.clients, shares, strict=True), start=1):
+            pair = self.pairs.get(j)
+            if pair is None:
+                # Not on the list of this fit: the box is for nobody, and has the length of the others.
+                boxes.append(bytes(BOX_BYTES))
+                continue
+            data = self._binding(self.me, j, abscissa, mask_key, seed_hash)
+            key = box_key(pair, self.session, self.number, self.me, j)
+            boxes.append(seal(key, own.tobytes(), data))
+        return b"".join(boxes)
+
+    def opened(self, prepared: Sequence[int], held: Sequence[int], message: CollectRequest) -> bytes:
+        """Open what each prepared neighbour gave this client; this authenticates the neighbour's mask key.
+
+        Args:
+            prepared: the prepared neighbours.
+            held: the abscissa of this client's share of each.
+            message: their boxes and keys, in the same order.
+
+        Returns:
+            SHARES_BYTES of each.
+
+        Raises:
+            PolicyError: a box does not open.
+        """
+        opened = []
+        for place, (j, abscissa) in enumerate(zip(prepared, held, strict=True)):
+            mask_key = part(message.mask_keys, place, KEY_BYTES)
+            seed_hash = part(message.seed_hashes, place, KEY_BYTES)
+            if j not in self.pairs:
+                raise PolicyError(f"box:{j}")
+            data = self._binding(j, self.me, abscissa, mask_key, seed_hash)
+            key = box_key(self.pairs[j], self.session, self.number, j, self.me)
+            try:
+                opened.append(unseal(key, part(message.boxes, place, BOX_BYTES), data))
+            except CryptographyError:
+                raise PolicyError(f"box:{j}") from None
+        return b"".join(opened)
+
+    def _binding(self, sender: int, holder: int, abscissa: int, mask_key: bytes, seed_hash: bytes) -> bytes:
+        return box_binding(
+            self.session,
+            self.number,
+            sender,
+            holder,
+            self.threshold,
+            abscissa,
+            self.cohort,
+            mask_key,
+            seed_hash,
+        )

@@ -1,0 +1,125 @@
+"""The checks of a client before it gives anything; each says which attack it stops.
+
+Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`.
+"""
+
+from __future__ import annotations
+
+from privfed.core.configuration import Configuration
+from privfed.errors import MessageError, PolicyError
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    equal,
+    mac,
+)
+from privfed.protocols.masked.bindings import receipt_data
+from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
+from privfed.protocols.masked.state import BOX_BYTES, Fit, Pending, Secrets
+from privfed.protocols.setup.bindings import part
+from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.rules import Agreement, from_bitmap, is_bitmap
+
+
+def check_slot(keys: Fit, slot: Slot) -> None:
+    """Check that a sum to come lies ahead, and keeps the cohort that it was prepared for.
+
+    Stops a server that has one number prepared twice, for two cohorts.
+    """
+    known = keys.secrets.get(slot.number)
+    if (
+        slot.number <= keys.last
+        or slot.cohort < 0
+        or (known is not None and known.sent.cohort != slot.cohort)
+    ):
+        raise MessageError("not a sum to come", sender="the coordinator", stage="prepare")
+
+
+def check_label(configuration: Configuration, label: int) -> None:
+    """Check that a drawn cohort is one of those that a fit can come to: as many as there are sums.
+
+    Stops a server that tries labels without end until its colluders fill a cohort.
+    """
+    if configuration.cohorts.kind == "sampled" and label > configuration.terms.max_sums:
+        raise PolicyError("policy:cohort")
+
+
+def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
+    """Check that this sum was prepared for this cohort, is above every answered one, and within R.
+
+    Stops replays, reopened sums, and a server that asks without end.
+    """
+    secrets = keys.secrets.get(number)
+    if number <= keys.last or secrets is None or secrets.sent.cohort != message.cohort:
+        raise MessageError("not a sum that was prepared", sender="the coordinator", stage="collect")
+    if keys.answered >= max_sums:
+        raise PolicyError("policy:max_sums")
+    return secrets
+
+
+def check_prepared(
+    agreement: Agreement, session: bytes, me: int, message: CollectRequest
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check the list of prepared clients.
+
+    Stops a server that would have a client masked with fewer neighbours than the threshold.
+
+    Returns:
+        The prepared neighbours, and the abscissae at which the client holds their shares.
+    """
+    cohort, flags = agreement.cohort(message.cohort), message.prepared
+    if not is_bitmap(flags, len(cohort.members)) or not flags[cohort.place[me]]:
+        raise PolicyError("prepared:list")
+    neighbours = agreement.neighbours(session, message.cohort, me)
+    slots = [slot for slot, place in enumerate(neighbours.places.tolist()) if flags[place]]
+    if len(slots) < agreement.threshold(message.cohort):
+        raise PolicyError("prepared:few")
+    parts = ((message.mask_keys, KEY_BYTES), (message.seed_hashes, KEY_BYTES), (message.boxes, BOX_BYTES))
+    if any(len(data) != size * len(slots) for data, size in parts):
+        raise PolicyError("prepared:lengths")
+    return tuple([neighbours.clients[i] for i in slots]), tuple([neighbours.held[i] for i in slots])
+
+
+def check_pending(keys: Fit, number: int) -> Pending:
+    """Check that this is the latest sum, and that it was not unmasked before.
+
+    Stops a server that asks twice with two stories, or for a sum that a later one has closed.
+    """
+    if keys.pending is None or keys.pending.number != number or number != keys.last:
+        raise MessageError("not the sum in flight", sender="the coordinator", stage="unmask")
+    return keys.pending
+
+
+def check_stories(
+    agreement: Agreement, pending: Pending, message: UnmaskRequest
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check that each prepared neighbour is either alive or dead; return the living and the dead.
+
+    Stops a server that calls a client both, and one that would open a sum over too few.
+    """
+    dead = from_bitmap(pending.prepared, message.dead)
+    if dead is None:
+        raise PolicyError("stories:list")
+    living = tuple(j for j in pending.prepared if j not in dead)
+    if len(living) < agreement.threshold(pending.cohort):
+        raise PolicyError("stories:few")
+    return living, tuple(j for j in pending.prepared if j in dead)
+
+
+def check_receipts(
+    keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes
+) -> tuple[int, ...]:
+    """Return the living neighbours that masked under this client's own header.
+
+    Stops a server that tells clients different questions, lists or cohorts.
+    """
+    if len(receipts) != RECEIPT_BYTES * len(living):
+        raise PolicyError("receipts:length")
+    return tuple(
+        j
+        for place, j in enumerate(living)
+        if equal(
+            part(receipts, place, RECEIPT_BYTES),
+            mac(keys.pairs[j].receipt, receipt_data(pending.number, j, me, pending.header)),
+        )
+    )

@@ -1,0 +1,308 @@
+"""The client of a masked sum: a pure step that checks everything before it gives anything.
+
+What it checks stands in `checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from privfed.core.engine import Answerer
+from privfed.core.messages import Message, Refusal, decode, encode
+from privfed.core.policy import ClientPolicy
+from privfed.errors import MessageError, PolicyError, PrivFedError
+from privfed.protocols.answering import admit, answer, refusal_code
+from privfed.protocols.crypto.fixed_point import Grid, Words, grid_of
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    CryptographyError,
+    Identity,
+    agree,
+    bound,
+    digest,
+    equal,
+    expand,
+    extract,
+    mac,
+    new_secret,
+    parsed,
+    public_key,
+    seal,
+)
+from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.crypto.shamir import share
+from privfed.protocols.masked import checks
+from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, receipt_data, self_mask_key
+from privfed.protocols.masked.boxes import Boxes
+from privfed.protocols.masked.messages import (
+    CollectRequest,
+    Preparation,
+    Prepared,
+    PrepareRequest,
+    Unmasking,
+    UnmaskRequest,
+    Upload,
+)
+from privfed.protocols.masked.state import ANSWER, MASK, SEED, Fit, Pair, Pending, Secrets, State
+from privfed.protocols.setup.bindings import part, session_of
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import (
+    Advertisement,
+    AdvertiseRequest,
+    Envelope,
+    Listed,
+    RosterRequest,
+    Slot,
+)
+from privfed.protocols.setup.roster import check_roster
+from privfed.protocols.setup.rules import Agreement, check_cohort, sum_header, threshold
+from privfed.protocols.setup.sizes import FULL_GRAPH
+
+MAX_PREPARED = 4
+"""Most sums to come that a client holds key material for."""
+
+_STAGES = {"PrepareRequest": "prepare", "CollectRequest": "collect", "UnmaskRequest": "unmask"}
+
+
+class MaskedClient:
+    """One client.
+
+    Args:
+        position: the client's number on the wire.
+        agreement: the configuration and registry that the client was given, not by the server.
+        identity: its long-term key.
+        policy: what it answers.
+    """
+
+    def __init__(self, position: int, agreement: Agreement, identity: Identity, policy: ClientPolicy) -> None:
+        self._me, self._agreement, self._identity, self._policy = position, agreement, identity, policy
+
+    def initial(self) -> State:
+        """Return the state before the first request."""
+        return State()
+
+    def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
+        """Answer one request, or refuse it with a code that depends on messages and policy only."""
+        keys, request_hash = state.keys, digest("request", request)
+        if keys is not None and equal(request_hash, keys.reply_to):
+            return state, keys.reply
+        channel, envelope = None, None
+        try:
+            message = decode(
+                request,
+                AdvertiseRequest | RosterRequest | Envelope,
+                sender="the coordinator",
+                stage="request",
+            )
+            if isinstance(message, AdvertiseRequest):
+                return self._advertise(state, message)
+            if isinstance(message, RosterRequest):
+                return self._join(state, message)
+            if keys is None:
+                raise MessageError("before the set-up", sender="the coordinator", stage=message.stage)
+            channel, envelope = Channel(keys.channel, keys.session, self._me), message
+            keys, reply = self._in_session(keys, channel, message, answerer)
+        except (PrivFedError, CryptographyError) as error:
+            refusal = Refusal(refusal_code(error))
+            if channel is None or envelope is None:
+                return state, encode(refusal)
+            return state, channel.up(envelope.number, envelope.stage, refusal)
+        packed = channel.up(message.number, message.stage, reply)
+        keys = msgspec.structs.replace(keys, reply_to=request_hash, reply=packed)
+        return msgspec.structs.replace(state, keys=keys), packed
+
+    # Set-up of a fit.
+
+    def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
+        """Give a fresh key, signed over role, fit and agreement. Closes any fit before.
+
+        A request that comes again for the same fit gets the same key until the list of clients has
+        come, and a refusal after that: this message is in clear, and must not close its own fit.
+        """
+        agreement, again = self._agreement, equal(message.fit, state.fit)
+        if not equal(message.agreement, agreement.digest):
+            raise PolicyError("agreement")
+        code = self._policy.refuses_configuration(agreement.configuration)
+        if code is not None:
+            raise PolicyError(code)
+        if again and state.keys is not None:
+            raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
+        key = state.key if again else new_secret()
+        signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
+        answered = state.answered if state.keys is None else state.keys.answered
+        if not equal(state.agreement, agreement.digest):
+            answered = 0
+        advertised = State(message.fit, key, None, agreement.digest, answered)
+        return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
+
+    def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+        """Check the list of clients, derive the fit's keys, prepare the first sums."""
+        if state.keys is not None:
+            return self._joined_before(state, state.keys, message)
+        if not state.key:
+            raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
+        check_roster(self._agreement, self._me, public_key(state.key), state.fit, message)
+        session = session_of(self._agreement, state.fit, message.clients)
+        shared = agree(state.key, message.key)
+        channel_key = extract(shared, bound("channel", session, self._me))
+        listed = public_keys(message.clients, len(self._agreement.configuration.clients))
+        keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered)
+        if len(self._agreement.configuration.clients) <= FULL_GRAPH:
+            keys = self._with_pairs(keys, [one.client for one in message.clients if one.client != self._me])
+            keys = msgspec.structs.replace(keys, secret=b"", listed=b"")
+        keys, preparations = self._prepare(keys, message.upcoming)
+        reply = Channel(channel_key, session, self._me).up(0, "prepare", Prepared(preparations))
+        return msgspec.structs.replace(state, key=b"", keys=keys), reply
+
+    def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
+        """Answer a list that was sent again: the same session, under the key that is there."""
+        if not equal(session_of(self._agreement, state.fit, message.clients), keys.session):
+            raise PolicyError("roster:other")
+        keys, preparations = self._prepare(keys, message.upcoming)
+        reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", Prepared(preparations))
+        return msgspec.structs.replace(state, keys=keys), reply
+
+    def _with_pairs(self, keys: Fit, clients: Sequence[int]) -> Fit:
+        """Agree on keys with those of some clients who are on the list and with whom there is none yet."""
+        new = [j for j in clients if j not in keys.pairs and any(part(keys.listed, j, KEY_BYTES))]
+        if not new:
+            return keys
+        own = parsed(keys.secret)
+        pairs = {j: self._pair(own, j, part(keys.listed, j, KEY_BYTES), keys.session) for j in new}
+        return msgspec.structs.replace(keys, pairs=keys.pairs | pairs)
+
+    def _pair(self, key: bytes | X25519PrivateKey, other: int, public: bytes, session: bytes) -> Pair:
+        low, high = sorted((self._me, other))
+        base = extract(agree(key, public), bound("pair", session, low, high))
+        return Pair(expand(base, bound("boxes", session)), expand(base, bound("receipts", session)))
+
+    # Within a fit.
+
+    def _in_session(
+        self, keys: Fit, channel: Channel, envelope: Envelope, answerer: Answerer
+    ) -> tuple[Fit, Message]:
+        message = channel.open_down(envelope, PrepareRequest | CollectRequest | UnmaskRequest)
+        stage = _STAGES[type(message).__name__]
+        if envelope.stage != stage:
+            raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
+        if isinstance(message, CollectRequest):
+            return self._collect(keys, envelope.number, message, answerer)
+        if isinstance(message, UnmaskRequest):
+            return self._unmask(keys, envelope.number, message)
+        keys, preparations = self._prepare(keys, message.upcoming)
+        return keys, Prepared(preparations)
+
+    def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
+        """Prepare for sums to come; what was sent once is sent again."""
+        secrets, preparations = dict(keys.secrets), []
+        for slot in upcoming:
+            checks.check_slot(keys, slot)
+            if slot.number not in secrets:
+                keys, secrets[slot.number] = self._new_secrets(keys, slot)
+            preparations.append(secrets[slot.number].sent)
+        # A sum that passed this client by is closed for good once too many later ones are prepared.
+        closed = sorted(secrets)[:-MAX_PREPARED]
+        later = {number: kept for number, kept in secrets.items() if number not in closed}
+        return msgspec.structs.replace(keys, secrets=later, last=max([keys.last, *closed])), tuple(
+            preparations
+        )
+
+    def _new_secrets(self, keys: Fit, slot: Slot) -> tuple[Fit, Secrets]:
+        agreement, me = self._agreement, self._me
+        checks.check_label(agreement.configuration, slot.cohort)
+        cohort = agreement.cohort(slot.cohort)
+        if me not in cohort.place:
+            raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
+        check_cohort(len(cohort.members), agreement.configuration.terms)
+        neighbours = agreement.neighbours(keys.session, slot.cohort, me)
+        keys = self._with_pairs(keys, neighbours.clients)
+        mask, seed, answer_key = new_secret(), new_secret(), new_secret()
+        boxes = self._boxes(keys, slot.number, slot.cohort)
+        shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
+        mask_key, seed_hash = public_key(mask), digest("seed", seed)
+        sealed = boxes.sealed(mask_key, seed_hash, neighbours, shares)
+        sent = Preparation(slot.number, slot.cohort, mask_key, seed_hash, sealed)
+        return keys, Secrets(mask, seed, answer_key, sent)
+
+    def _boxes(self, keys: Fit, number: int, label: int) -> Boxes:
+        cohort = self._agreement.cohort(label)
+        t = threshold(len(cohort.members), self._agreement.configuration.terms)
+        return Boxes(keys.pairs, keys.session, number, self._me, t, cohort.digest)
+
+    def _collect(
+        self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
+    ) -> tuple[Fit, Message]:
+        """Stage A: answer, masked with the own seed and with every prepared neighbour."""
+        secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
+        question = admit(message.question, self._policy, self._agreement.configuration)
+        cohort = self._agreement.cohort(message.cohort)
+        prepared, held = checks.check_prepared(self._agreement, keys.session, self._me, message)
+        shares = self._boxes(keys, number, message.cohort).opened(prepared, held, message)
+        header = sum_header(
+            keys.session, number, message.index, message.question, cohort.digest, message.prepared
+        )
+        own = answer(question, message.index, answerer)
+        grid = grid_of(message.question, len(cohort.members))
+        words = grid.encode(own.vector, own.clipped)
+        self._mask(words, grid, keys, secrets, header, message, prepared, number)
+        receipts = b"".join(
+            mac(keys.pairs[j].receipt, receipt_data(number, self._me, j, header)) for j in prepared
+        )
+        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer)
+        later = {r: kept for r, kept in keys.secrets.items() if r > number}
+        keys = msgspec.structs.replace(
+            keys, last=number, answered=keys.answered + 1, secrets=later, pending=pending
+        )
+        keys, preparations = self._prepare(keys, message.upcoming)
+        return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
+
+    def _mask(
+        self,
+        words: Words,
+        grid: Grid,
+        keys: Fit,
+        secrets: Secrets,
+        header: bytes,
+        message: CollectRequest,
+        prepared: tuple[int, ...],
+        number: int,
+    ) -> None:
+        masker = Masker(grid)
+        masker.add(words, self_mask_key(secrets.seed, keys.session, number, self._me, header))
+        own = parsed(secrets.mask)
+        for place, j in enumerate(prepared):
+            theirs = part(message.mask_keys, place, KEY_BYTES)
+            try:
+                key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header)
+            except CryptographyError:
+                raise PolicyError(f"box:{j}") from None
+            (masker.add if self._me < j else masker.subtract)(words, key)
+
+    def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
+        """Stage B: for each prepared neighbour a share of one secret, never of two."""
+        pending = checks.check_pending(keys, number)
+        living, dead = checks.check_stories(self._agreement, pending, message)
+        good = checks.check_receipts(keys, pending, self._me, living, message.receipts)
+        if len(good) < self._agreement.threshold(pending.cohort):
+            raise PolicyError("receipts")
+        shares = np.frombuffer(pending.shares, dtype=np.uint8).reshape(-1, 3, KEY_BYTES)
+        place = {j: place for place, j in enumerate(pending.prepared)}
+        of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
+        lock = expand(pending.answer, bound("lock", keys.session, number, self._me, pending.header))
+        left_out = tuple([j for j in living if j not in set(good)])
+        story = lock_binding(pending.header, self._me, message.dead, left_out)
+        locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), story)
+        keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
+        return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
+
+
+@lru_cache(maxsize=2)
+def public_keys(listed: tuple[Listed, ...], n: int) -> bytes:
+    """Return the public keys of a list, by position: 32 bytes for each of n clients, zeros for the others."""
+    keys = {one.client: one.key for one in listed}
+    return b"".join([keys.get(client, bytes(KEY_BYTES)) for client in range(n)])

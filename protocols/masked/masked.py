@@ -1,0 +1,96 @@
+"""Masked sums: what users configure.
+
+Bonawitz et al.: Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017
+(double masking, Shamir shares), with the sparse graph of Bell et al., CCS 2020, above 200 clients
+and the changes of docs/protocols/masked.md: key material is made one sum ahead, so that a sum costs
+two exchanges, and unmasking answers are locked, so that telling clients different stories opens nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from privfed.core.configuration import Configuration, Terms
+from privfed.core.engine import ClientSide
+from privfed.core.policy import ClientPolicy
+from privfed.core.secure_sum import Session
+from privfed.errors import ArgumentError
+from privfed.protocols.crypto.keys import Identity, Registry
+from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup.rules import Agreement, check_cohort, default_terms
+
+
+class Masked:
+    """A sum that the server opens and in which it sees no client's answer, whoever drops out.
+
+    Reveals to the server: the total over those whose upload arrived, who they are, who was lost and
+    when, message lengths and times. Clients learn what the server tells them.
+
+    Protects a client from a server that may lie about everything, colluding with at most
+    `colluders` clients of a cohort: each opened total is over at least `honest` honest clients with
+    the same question. Assumes identities that the parties exchanged before (a registry), state that
+    is never restored from a copy, and X25519, AES-256, SHA-256, Ed25519; it is not post-quantum. It
+    does not hide totals, and any client can spoil or stop a sum.
+
+    Args:
+        colluders: most clients of the smallest cohort that collude with the server; by default a tenth,
+            one more where that costs nothing. In larger cohorts at least a tenth of these.
+        honest: fewest honest clients in an opened sum; by default about half of the honest ones.
+        threshold: fewest clients that must be left to open a sum; by default the smallest safe number.
+            Clients enforce it in cohorts of at most 200, above only `honest`.
+        dropouts: share of a cohort above 200 clients that may be lost in one sum; more neighbours are
+            needed where more may be lost. Smaller cohorts bear the loss of almost half.
+    """
+
+    name = "masked"
+    opens_to: Literal["server"] = "server"
+    reveals: Literal["sums"] = "sums"
+
+    def __init__(
+        self,
+        *,
+        colluders: int | None = None,
+        honest: int | None = None,
+        threshold: int | None = None,
+        dropouts: float = 0.1,
+    ) -> None:
+        self.colluders, self.honest, self.threshold = colluders, honest, threshold
+        self.dropouts = dropouts
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        """Return the numbers that protect a client.
+
+        Raises:
+            ArgumentError: so few clients cannot be protected, or the threshold is out of bounds.
+        """
+        c, m = default_terms(smallest_cohort, colluders=self.colluders, honest=self.honest)
+        if self.threshold is not None and not 1 <= self.threshold <= smallest_cohort:
+            raise ArgumentError(
+                f"threshold must lie in [1, {smallest_cohort}] (the smallest cohort), got {self.threshold}."
+            )
+        terms = Terms(
+            min_clients=smallest_cohort,
+            colluders=c,
+            honest=m,
+            max_sums=max_sums,
+            threshold=self.threshold or 0,
+            dropouts=self.dropouts,
+        )
+        check_cohort(smallest_cohort, terms)
+        check_cohort(clients, terms)
+        return terms
+
+    def parties(
+        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
+    ) -> tuple[Session, dict[int, ClientSide]]:
+        """Return a session and its clients, with fresh identities in a registry that all were given."""
+        server = Identity.generate()
+        identities = {i: Identity.generate() for i in sorted(policies)}
+        registry = Registry(tuple(identity.public for identity in identities.values()), server.public)
+        agreement = Agreement(configuration, registry)
+        sides: dict[int, ClientSide] = {
+            i: MaskedClient(i, agreement, identity, policies[i]) for i, identity in identities.items()
+        }
+        return MaskedSession(agreement, server), sides

@@ -1,0 +1,294 @@
+"""One masked sum in flight on the coordinator: requests out, uploads in, secrets opened, masks off.
+
+What clients make for each other is kept in arrays with a row for each member of the cohort and a column
+for each of its neighbours; `_turned` looks up what the neighbours made for a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from privfed.core.messages import Refusal
+from privfed.errors import IntegrityError, MessageError
+from privfed.protocols.crypto.fixed_point import Grid, Words
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    RECEIPT_BYTES,
+    CryptographyError,
+    bound,
+    digest,
+    equal,
+    expand,
+    parsed,
+    public_key,
+    unseal,
+)
+from privfed.protocols.crypto.keystream import Masker
+from privfed.protocols.crypto.shamir import Bytes
+from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, self_mask_key
+from privfed.protocols.masked.messages import CollectRequest, Preparation, Unmasking, UnmaskRequest, Upload
+from privfed.protocols.masked.state import BOX_BYTES
+from privfed.protocols.masked.unmasking import Accept, Flags, Shares
+from privfed.protocols.setup.graph import Places
+from privfed.protocols.setup.messages import Slot
+from privfed.protocols.setup.rules import Agreement, sum_header
+
+
+def _rows(data: bytes, size: int) -> Bytes:
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+
+
+class Flight:
+    """A sum of one cohort, and what befell its clients.
+
+    Attributes:
+        prepared: clients whose preparation arrived, and those of t prepared neighbours at least (P).
+        living: clients whose upload arrived (U).
+        answers: client -> its unmasking.
+        dropped: client -> the stage in which it was lost.
+        rejected: client -> why a message of it was thrown away.
+        refused: client -> the code of its refusal.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        session: bytes,
+        number: int,
+        index: int,
+        question: bytes,
+        cohort: int,
+        preparations: Mapping[int, Preparation],
+        grid: Grid,
+    ) -> None:
+        self.number, self.grid = number, grid
+        self._session, self._label, self._index, self._question = session, cohort, index, question
+        self._preparations, self._cohort = preparations, agreement.cohort(cohort)
+        self._threshold = agreement.threshold(cohort)
+        members = self._cohort.members
+        self._neighbours, self._back = agreement.graph(session, cohort).rows(np.arange(len(members)))
+        self._is_prepared = self._core(preparations)
+        self.prepared = self._clients(self._is_prepared)
+        self._bitmap = self._is_prepared.tobytes()
+        self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap)
+        self._total: Words = np.zeros(grid.size, dtype=np.uint64)
+        self._is_living = np.zeros(len(members), dtype=np.bool_)
+        self._receipts = np.zeros((*self._neighbours.shape, RECEIPT_BYTES), dtype=np.uint8)
+        self.living: dict[int, None] = {}
+        self.answers: dict[int, Unmasking] = {}
+        self.dropped: dict[int, str] = {}
+        self.rejected: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
+
+    def _core(self, prepared: Container[int]) -> Flags:
+        """Leave out whoever has too few prepared neighbours: it would refuse, and could not be recovered."""
+        flags = np.array([i in prepared for i in self._cohort.members])
+        while True:
+            kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
+            if np.array_equal(kept, flags):
+                return flags
+            flags = kept
+
+    def _clients(self, flags: Flags) -> tuple[int, ...]:
+        return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
+
+    def _turned(self, made: Bytes, place: int, chosen: Flags) -> Bytes:
+        """Return what some neighbours of a member made for it, uint8 of shape (n_chosen, size)."""
+        turned: Bytes = made[self._neighbours[place][chosen], self._back[place][chosen]]
+        return turned
+
+    def is_cut_off(self, left: Container[int]) -> bool:
+        """Say whether a prepared client has too few neighbours left to open its secrets."""
+        flags = np.array([i in left for i in self._cohort.members])
+        return bool((flags[self._neighbours[self._is_prepared]].sum(axis=1) < self._threshold).any())
+
+    def note(self, read: Mapping[int, object], rejected: Mapping[int, str], stage: str) -> None:
+        """Keep who refused and whose messages were thrown away, and who was lost in a stage."""
+        self.rejected.update(rejected)
+        self.refused.update({i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)})
+        left: Container[int] = self.living if stage == "collect" else self.answers
+        for client in self.prepared:
+            if client not in left:
+                self.dropped.setdefault(client, stage)
+
+    # Requests.
+
+    def collect_request(self, client: int, upcoming: tuple[Slot, ...]) -> CollectRequest:
+        """Return what one client needs to mask its answer."""
+        place = self._cohort.place[client]
+        chosen = self._is_prepared[self._neighbours[place]]
+        keys, hashes, boxes = self._made
+        others = self._neighbours[place][chosen]
+        return CollectRequest(
+            self._label,
+            self._index,
+            self._question,
+            self._bitmap,
+            keys[others].tobytes(),
+            hashes[others].tobytes(),
+            self._turned(boxes, place, chosen).tobytes(),
+            upcoming,
+        )
+
+    @cached_property
+    def _made(self) -> tuple[Bytes, Bytes, Bytes]:
+        """Mask keys, seed hashes and boxes that the members made; zeros for the unprepared."""
+        n, d = self._neighbours.shape
+        keys, hashes = (np.zeros((n, KEY_BYTES), dtype=np.uint8) for _ in range(2))
+        boxes = np.zeros((n, d, BOX_BYTES), dtype=np.uint8)
+        for place, client in enumerate(self._cohort.members):
+            if self._is_prepared[place]:
+                one = self._preparations[client]
+                keys[place], hashes[place] = (
+                    _rows(data, KEY_BYTES)[0] for data in (one.mask_key, one.seed_hash)
+                )
+                boxes[place] = _rows(one.boxes, BOX_BYTES)
+        return keys, hashes, boxes
+
+    def close_uploads(self) -> None:
+        """Take no more uploads; what only these needed is let go."""
+        del self._made
+
+    def unmask_request(self, client: int, upcoming: tuple[Slot, ...]) -> UnmaskRequest:
+        """Return what one client needs to know of its neighbours: the dead, and the living's receipts."""
+        place = self._cohort.place[client]
+        living = self._is_living[self._neighbours[place]]
+        receipts = self._turned(self._receipts, place, living)
+        return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming)
+
+    def _dead_bitmap(self, place: int) -> bytes:
+        """Return which of a member's prepared neighbours are dead."""
+        others = self._neighbours[place]
+        dead: Flags = ~self._is_living[others[self._is_prepared[others]]]
+        return dead.tobytes()
+
+    # Replies.
+
+    def add(self, client: int, upload: Upload, name: str) -> None:
+        """Check one upload and add it to the total."""
+        place = self._cohort.place[client]
+        chosen = self._is_prepared[self._neighbours[place]]
+        receipts = RECEIPT_BYTES * int(chosen.sum())
+        if len(upload.words) != 8 * self.grid.size or len(upload.receipts) != receipts:
+            raise MessageError("an upload of another length", sender=name, stage="collect")
+        self.grid.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
+        self._receipts[place, chosen] = _rows(upload.receipts, RECEIPT_BYTES)
+        self._is_living[place] = True
+        self.living[client] = None
+
+    def answer(self, client: int, reply: Unmasking, name: str) -> None:
+        """Check the form of one unmasking and keep it."""
+        others = self._neighbours[self._cohort.place[client]]
+        living = [self._cohort.members[other] for other in others[self._is_living[others]].tolist()]
+        left_out = set(reply.left_out)
+        if reply.left_out != tuple([j for j in living if j in left_out]):
+            raise MessageError("leaves out clients that are not alive", sender=name, stage="unmask")
+        if len(living) - len(left_out) < self._threshold:
+            raise MessageError("leaves out too many", sender=name, stage="unmask")
+        if len(reply.answer_shares) != KEY_BYTES * (len(living) - len(left_out)):
+            raise MessageError("shares of another length", sender=name, stage="unmask")
+        self.answers[client] = reply
+
+    # Opening.
+
+    def opened(self) -> Words:
+        """Rebuild the secrets and take all masks off.
+
+        Raises:
+            IntegrityError: shares do not give secrets that fit the preparations.
+        """
+        locked = self._unlock()
+        good = {place: self._good(place) for place in locked}
+        dead = {place: self._dead(place) for place in locked}
+        of_seeds = self._shares({place: (good[place], seeds) for place, (seeds, _) in locked.items()})
+        of_masks = self._shares({place: (dead[place], masks) for place, (_, masks) in locked.items()})
+        seeds = self._secrets(of_seeds, np.flatnonzero(self._is_living), self._is_seed)
+        masks = self._secrets(of_masks, np.flatnonzero(self._is_prepared & ~self._is_living), self._is_mask)
+        masker = Masker(self.grid)
+        for place, seed in seeds.items():
+            client = self._cohort.members[place]
+            masker.subtract(
+                self._total, self_mask_key(seed, self._session, self.number, client, self._header)
+            )
+        for place, mask in masks.items():
+            self._remove_pair_masks(masker, place, mask)
+        return self._total
+
+    def _remove_pair_masks(self, masker: Masker, place: int, secret: bytes) -> None:
+        own, dead = parsed(secret), self._cohort.members[place]
+        others = self._neighbours[place]
+        for other in others[self._is_living[others]].tolist():
+            i = self._cohort.members[other]
+            public = self._preparations[i].mask_key
+            key = pair_mask_key(own, public, self._session, self.number, dead, i, self._header)
+            (masker.subtract if i < dead else masker.add)(self._total, key)
+
+    def _good(self, place: int) -> Flags:
+        """Return whose answer keys and seeds a member gave shares of, bool of shape (d,)."""
+        others = self._neighbours[place]
+        left_out = self.answers[self._cohort.members[place]].left_out
+        good: Flags = self._is_living[others] & ~np.isin(others, [self._cohort.place[j] for j in left_out])
+        return good
+
+    def _dead(self, place: int) -> Flags:
+        others = self._neighbours[place]
+        dead: Flags = self._is_prepared[others] & ~self._is_living[others]
+        return dead
+
+    def _unlock(self) -> dict[int, tuple[Bytes, Bytes]]:
+        """Open the answer keys, and with them the locked shares: of seeds, and of mask keys."""
+        unlocked: dict[int, tuple[Bytes, Bytes]] = {}
+
+        def accept(place: int, key: bytes) -> bool:
+            client = self._cohort.members[place]
+            reply = self.answers[client]
+            lock = expand(key, bound("lock", self._session, self.number, client, self._header))
+            story = lock_binding(self._header, client, self._dead_bitmap(place), reply.left_out)
+            try:
+                plain = unseal(lock, reply.locked, story)
+            except CryptographyError:
+                return False
+            n_seeds, n_masks = int(self._good(place).sum()), int(self._dead(place).sum())
+            if len(plain) != KEY_BYTES * (n_seeds + n_masks):
+                return False
+            rows = _rows(plain, KEY_BYTES)
+            unlocked[place] = rows[:n_seeds], rows[n_seeds:]
+            return True
+
+        answered = sorted(self._cohort.place[i] for i in self.answers)
+        in_clear = {
+            i: _rows(self.answers[self._cohort.members[i]].answer_shares, KEY_BYTES) for i in answered
+        }
+        self._shares({i: (self._good(i), in_clear[i]) for i in answered}).open(answered, accept)
+        return unlocked
+
+    def _shares(self, gave: Mapping[int, tuple[Flags, Bytes]]) -> Shares:
+        """Lay out what each member gave, by whose secrets they are shares of."""
+        n, d = self._neighbours.shape
+        given, values = np.zeros((n, d), dtype=np.bool_), np.zeros((n, d, KEY_BYTES), dtype=np.uint8)
+        for place, (chosen, shares) in gave.items():
+            owners, columns = self._neighbours[place][chosen], self._back[place][chosen]
+            given[owners, columns], values[owners, columns] = True, shares
+        return Shares(given, values, self._threshold)
+
+    def _secrets(self, shares: Shares, targets: Places, accept: Accept) -> dict[int, bytes]:
+        opened, failed = shares.open(targets.tolist(), accept)
+        if failed:
+            names = [self._cohort.members[place] for place in failed]
+            raise IntegrityError(
+                f"shares of clients {names} do not give what they committed to in sum {self.number}: a "
+                "client sent wrong shares, or too few answered. Nothing was opened; ask again."
+            )
+        return opened
+
+    def _is_seed(self, place: int, secret: bytes) -> bool:
+        return equal(digest("seed", secret), self._preparation(place).seed_hash)
+
+    def _is_mask(self, place: int, secret: bytes) -> bool:
+        return equal(public_key(secret), self._preparation(place).mask_key)
+
+    def _preparation(self, place: int) -> Preparation:
+        return self._preparations[self._cohort.members[place]]

@@ -1,0 +1,372 @@
+"""The coordinator of masked sums: set-up, then two exchanges a sum.
+
+It relays, waits, rebuilds what the living agree to open, and checks that the masks cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+
+from privfed.core.conversation import Total
+from privfed.core.engine import Exchange, gather
+from privfed.core.messages import Refusal, decode, encode
+from privfed.core.question import Question
+from privfed.core.secure_sum import Steps
+from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError, RefusedError
+from privfed.protocols.crypto.fixed_point import grid_of
+from privfed.protocols.crypto.keys import (
+    SERVER,
+    CryptographyError,
+    Identity,
+    agree,
+    bound,
+    check_public_key,
+    extract,
+    new_secret,
+    public_key,
+)
+from privfed.protocols.crypto.shamir import MAX_HOLDERS
+from privfed.protocols.masked.client import MAX_PREPARED
+from privfed.protocols.masked.messages import Preparation, Prepared, PrepareRequest, Unmasking, Upload
+from privfed.protocols.masked.round_state import Flight
+from privfed.protocols.masked.state import BOX_BYTES
+from privfed.protocols.setup.advertising import read_advertisement
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest, Slot
+from privfed.protocols.setup.rules import Agreement, check_cohort, needed_to_open
+from privfed.protocols.setup.sizes import sizes
+
+
+@dataclass
+class _Coming:
+    """A sum to come: its cohort, and the preparations that have arrived."""
+
+    cohort: int
+    preparations: dict[int, Preparation] = field(default_factory=dict)
+
+
+class MaskedSession:
+    """The coordinator of one fit.
+
+    Args:
+        agreement: configuration and registry.
+        identity: the coordinator's long-term key.
+    """
+
+    def __init__(self, agreement: Agreement, identity: Identity) -> None:
+        self._agreement, self._identity = agreement, identity
+        self._channels: dict[int, Channel] = {}
+        self._session = b""
+        self._rejected: dict[int, str] = {}
+        self._highest = 0
+        self._longest = 1 << 20
+        self._coming: dict[int, _Coming] = {}
+        self._joined: set[int] = set()
+        self._accusers: dict[int, set[int]] = {}
+        self._accused_last: set[int] = set()
+
+    # Set-up.
+
+    def open(self) -> Steps[None]:
+        """Advertise, then relay the list; the first cohorts prepare in the same exchange as they get it."""
+        everyone, fit, key = range(len(self._agreement.configuration.clients)), new_secret(), new_secret()
+        request = encode(AdvertiseRequest(fit, self._agreement.digest))
+        replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
+        read, self._rejected = gather(
+            replies,
+            everyone,
+            lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit),
+        )
+        roster = {i: reply for i, reply in read.items() if isinstance(reply, Listed)}
+        refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
+        needed = needed_to_open(len(everyone), self._agreement.configuration.terms)
+        self._require(roster, everyone, needed, "advertise", refused)
+        listed = tuple(roster[i] for i in sorted(roster))
+        self._session = session_of(self._agreement, fit, listed)
+        for one in listed:
+            shared = extract(agree(key, one.key), bound("channel", self._session, one.client))
+            self._channels[one.client] = Channel(shared, self._session, one.client)
+        self._roster = RosterRequest(listed, public_key(key), self._sign(fit, public_key(key)), ())
+
+    def _sign(self, fit: bytes, key: bytes) -> bytes:
+        return self._identity.sign(bound("advertise", SERVER, fit, self._agreement.digest, key))
+
+    def _name(self, client: int) -> str:
+        clients = self._agreement.configuration.clients
+        return clients[client] if 0 <= client < len(clients) else f"client {client}"
+
+    def _require(
+        self,
+        left: Container[int],
+        members: Iterable[int],
+        needed: int,
+        stage: str,
+        refused: Mapping[int, str],
+    ) -> None:
+        """Raise unless enough of the members are left."""
+        missing = [i for i in members if i not in left]
+        n_left = sum(1 for i in members if i in left)
+        if n_left >= needed:
+            return
+        self._fail(missing, n_left, needed, stage, refused)
+
+    def _fail(
+        self, missing: list[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
+    ) -> NoReturn:
+        self._coming.clear()
+        codes = {self._name(i): code for i, code in refused.items()}
+        if codes and n_left + len(codes) >= needed:
+            raise RefusedError(codes, stage=stage)
+        raise NotEnoughClientsError(
+            missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
+        )
+
+    # Preparing.
+
+    def _slots(self, labels: Iterable[int], above: int) -> tuple[Slot, ...]:
+        """Give each cohort that may come next a number above `above`, unless it has one."""
+        have = {coming.cohort for number, coming in self._coming.items() if number > above}
+        for label in dict.fromkeys(labels):
+            if label not in have and len(have) < MAX_PREPARED - 1:
+                have.add(label)
+                self._coming[self._next_number()] = _Coming(label)
+        return tuple(Slot(number, coming.cohort) for number, coming in self._coming.items() if number > above)
+
+    def _next_number(self) -> int:
+        """Return a number that no sum had: clients keep a number to the cohort that it was prepared for."""
+        self._highest += 1
+        return self._highest
+
+    def _lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        """Return the sums to come that a client is in and has not prepared for."""
+        return tuple(
+            slot
+            for slot in slots
+            if client not in self._coming[slot.number].preparations
+            and client in self._agreement.cohort(slot.cohort).place
+        )
+
+    def _ask_to_prepare(
+        self, number: int, slots: tuple[Slot, ...], others: Container[int]
+    ) -> dict[int, bytes]:
+        """Return requests to all who lack a preparation and are not asked for more in this exchange."""
+        requests: dict[int, bytes] = {}
+        rosters: dict[tuple[Slot, ...], bytes] = {}
+        for client, channel in self._channels.items():
+            if client in others:
+                continue
+            lacking = self._lacking(client, slots)
+            if client not in self._joined:
+                # A list of thousands goes to thousands: one copy for all who prepare the same.
+                if lacking not in rosters:
+                    rosters[lacking] = encode(msgspec.structs.replace(self._roster, upcoming=lacking))
+                requests[client] = rosters[lacking]
+            elif lacking:
+                requests[client] = channel.down(number, "prepare", PrepareRequest(lacking))
+        return requests
+
+    def _keep(self, client: int, preparations: tuple[Preparation, ...], stage: str) -> None:
+        for one in preparations:
+            coming = self._coming.get(one.number)
+            if coming is None or coming.cohort != one.cohort or not self._is_in(client, one):
+                raise MessageError(
+                    "a preparation that was not asked for", sender=self._name(client), stage=stage
+                )
+            try:
+                check_public_key(one.mask_key)
+            except CryptographyError as error:
+                raise MessageError(str(error), sender=self._name(client), stage=stage) from None
+        for one in preparations:
+            self._coming[one.number].preparations.setdefault(client, one)
+
+    def _is_in(self, client: int, one: Preparation) -> bool:
+        """Say whether a client is in a preparation's cohort, and has a box for each neighbour in it."""
+        cohort = self._agreement.cohort(one.cohort)
+        degree = sizes(len(cohort.members), self._agreement.configuration.terms).neighbours
+        return client in cohort.place and len(one.boxes) == BOX_BYTES * degree
+
+    def _prepared(self, client: int, data: bytes, number: int) -> None:
+        reply = self._opened(client, data, number, "prepare", Prepared)
+        if isinstance(reply, Prepared):
+            self._joined.add(client)
+            self._keep(client, reply.preparations, "prepare")
+
+    def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
+        """Return the reply in an envelope of this very sum and stage."""
+        name = self._name(client)
+        if len(data) > self._longest:
+            raise MessageError(
+                f"{len(data)} bytes, expected at most {self._longest}", sender=name, stage=stage
+            )
+        envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
+        if isinstance(envelope, Refusal):
+            return envelope
+        if (envelope.number, envelope.stage) != (number, stage):
+            reason = f"is of sum {envelope.number}, stage {envelope.stage!r}; expected was sum {number}"
+            raise MessageError(reason, sender=name, stage=stage)
+        return self._channels[client].open_up(envelope, expected | Refusal, name)
+
+    # A sum.
+
+    def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
+        """Open a cohort's total: collect, then unmask."""
+        members, terms = self._agreement.cohort(cohort).members, self._agreement.configuration.terms
+        check_cohort(len(members), terms)
+        data, needed = question.to_bytes(), needed_to_open(len(members), terms)
+        grid_of(data, len(members))
+        flight = yield from self._collected(data, index, cohort, upcoming)
+        few = len(flight.living) < needed or flight.is_cut_off(flight.living)
+        if few and self._accused_last:
+            # Nothing was unmasked: once more, without those whose boxes failed.
+            self._rejected = flight.rejected
+            flight = yield from self._collected(data, index, cohort, upcoming)
+        self._require_neighbours(flight, flight.living, members, "collect")
+        yield from self._unmask(flight, self._slots((), flight.number))
+        self._require_neighbours(flight, flight.answers, members, "unmask")
+        return self._total(question, flight)
+
+    def _require_neighbours(
+        self, flight: Flight, left: Container[int], members: tuple[int, ...], stage: str
+    ) -> None:
+        """Raise unless enough are left, and enough neighbours of everyone whose secrets must be opened."""
+        terms = self._agreement.configuration.terms
+        self._require(left, members, needed_to_open(len(members), terms), stage, flight.refused)
+        if flight.is_cut_off(left):
+            missing = [i for i in members if i not in left]
+            n_left = len(members) - len(missing)
+            needed = max(n_left + 1, len(members) - int(len(members) * terms.dropouts))
+            self._fail(missing, n_left, needed, stage, flight.refused)
+
+    def _collected(
+        self, question: bytes, index: int, cohort: int, upcoming: tuple[int, ...]
+    ) -> Steps[Flight]:
+        """Collect uploads under a fresh number; return the sum in flight."""
+        members = self._agreement.cohort(cohort).members
+        needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
+        number = yield from self._number(cohort, needed, excluded)
+        arrived = self._coming.pop(number).preparations
+        for closed in [r for r in self._coming if r < number]:
+            del self._coming[closed]
+        preparations = {i: one for i, one in arrived.items() if i not in excluded}
+        self._require(preparations, members, needed, "prepare", {})
+        grid = grid_of(question, len(members))
+        flight = Flight(self._agreement, self._session, number, index, question, cohort, preparations, grid)
+        self._require(set(flight.prepared), members, needed, "prepare", {})
+        flight.dropped = {
+            i: "prepare" if i in self._channels else "advertise"
+            for i in sorted(set(members) - set(flight.prepared))
+        }
+        flight.rejected, self._rejected = self._rejected, {}
+        # A sum of a few may carry key material for a sum of all.
+        self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
+        yield from self._collect(flight, self._slots(upcoming or (cohort,), number))
+        return flight
+
+    def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
+        """Return the number of a sum that the cohort is prepared for, with an exchange if too few are."""
+        known = sorted(r for r, coming in self._coming.items() if coming.cohort == cohort)
+        if known and len(self._coming[known[0]].preparations.keys() - excluded) >= needed:
+            return known[0]
+        number = known[0] if known else self._next_number()
+        self._coming.setdefault(number, _Coming(cohort))
+        slots = (Slot(number, cohort),)
+        requests = self._ask_to_prepare(number, slots, ())
+        replies = yield Exchange("prepare", number, requests)
+        stage_number = {i: 0 if i not in self._joined else number for i in requests}
+        _, rejected = gather(replies, requests, lambda i, data: self._prepared(i, data, stage_number[i]))
+        self._rejected |= rejected
+        return number
+
+    def _excluded(self) -> set[int]:
+        """Return clients whose boxes or receipts failed.
+
+        Above c accusers for good; else, where boxes failed, for the sum after: so many may be lying.
+        """
+        terms = self._agreement.configuration.terms
+        many = sizes(len(self._agreement.configuration.clients), terms).colluders
+        excluded = {j for j, accusers in self._accusers.items() if len(accusers) > many} | self._accused_last
+        self._accused_last = set()
+        return excluded
+
+    def _collect(self, flight: Flight, slots: tuple[Slot, ...]) -> Steps[None]:
+        requests = {
+            i: self._channels[i].down(
+                flight.number, "collect", flight.collect_request(i, self._lacking(i, slots))
+            )
+            for i in flight.prepared
+        }
+        requests |= self._ask_to_prepare(flight.number, slots, requests)
+        joined, prepared = set(self._joined), set(flight.prepared)
+        replies = yield Exchange("collect", flight.number, requests)
+
+        def read(client: int, data: bytes) -> Refusal | None:
+            if client not in prepared:
+                self._prepared(client, data, flight.number if client in joined else 0)
+                return None
+            reply: Upload | Refusal = self._opened(client, data, flight.number, "collect", Upload)
+            if isinstance(reply, Refusal):
+                return reply
+            self._keep(client, reply.preparations, "collect")
+            flight.add(client, reply, self._name(client))
+            # Whoever holds an upload holds its whole plaintext: it is in the total, and let go.
+            return None
+
+        read_replies, rejected = gather(replies, requests, read)
+        flight.note(read_replies, rejected, "collect")
+        flight.close_uploads()
+        codes = {f"box:{j}": j for j in flight.prepared}
+        for accuser, code in flight.refused.items():
+            if code in codes:
+                self._accusers.setdefault(codes[code], set()).add(accuser)
+                self._accused_last.add(codes[code])
+
+    def _unmask(self, flight: Flight, slots: tuple[Slot, ...]) -> Steps[None]:
+        requests = {
+            i: self._channels[i].down(
+                flight.number, "unmask", flight.unmask_request(i, self._lacking(i, slots))
+            )
+            for i in flight.living
+        }
+        requests |= self._ask_to_prepare(flight.number, slots, requests)
+        joined = set(self._joined)
+        replies = yield Exchange("unmask", flight.number, requests)
+
+        def read(client: int, data: bytes) -> Unmasking | Refusal | None:
+            if client not in flight.living:
+                self._prepared(client, data, flight.number if client in joined else 0)
+                return None
+            reply: Unmasking | Refusal = self._opened(client, data, flight.number, "unmask", Unmasking)
+            if isinstance(reply, Unmasking):
+                self._keep(client, reply.preparations, "unmask")
+                flight.answer(client, reply, self._name(client))
+            return reply
+
+        read_replies, rejected = gather(replies, requests, read)
+        flight.note(read_replies, rejected, "unmask")
+        for accuser, answer in flight.answers.items():
+            for j in answer.left_out:
+                self._accusers.setdefault(j, set()).add(accuser)
+
+    def close(self) -> Steps[None]:
+        """Do nothing: the server has every total."""
+        yield from ()
+
+    def _total(self, question: Question, flight: Flight) -> Total:
+        vector, clipped, contributors = flight.grid.decode(flight.opened())
+        if contributors != len(flight.living):
+            raise IntegrityError(
+                f"sum {flight.number} of {len(flight.living)} clients counts {contributors}: masks did not "
+                "cancel, or a client sent a wrong count; nothing is released."
+            )
+        return Total(
+            statistics=question.spec.unflatten(vector),
+            contributors=tuple(sorted(flight.living)),
+            dropped=flight.dropped,
+            clipped=clipped,
+            rejected=flight.rejected,
+        )

@@ -1,0 +1,29 @@
+"""A client's advertisement, as the coordinator checks it: the first message of every set-up."""
+
+from __future__ import annotations
+
+from privfed.core.messages import Refusal, decode
+from privfed.errors import MessageError
+from privfed.protocols.crypto.keys import CryptographyError, bound, check_public_key, verify
+from privfed.protocols.setup.messages import Advertisement, Listed
+from privfed.protocols.setup.rules import Agreement
+
+
+def read_advertisement(
+    agreement: Agreement, client: int, name: str, data: bytes, fit: bytes
+) -> Listed | Refusal:
+    """Return a client's key, signed by its registered identity for this fit; or its refusal.
+
+    Raises:
+        MessageError: malformed, not signed for this fit, or no usable key.
+    """
+    reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
+    if isinstance(reply, Refusal):
+        return reply
+    signed = bound("advertise", client, fit, agreement.digest, reply.key)
+    try:
+        verify(agreement.registry.clients[client], reply.signature, signed)
+        check_public_key(reply.key)
+    except CryptographyError as error:
+        raise MessageError(str(error), sender=name, stage="advertise") from None
+    return Listed(client, reply.key, reply.signature)

@@ -1,0 +1,65 @@
+"""The messages of a set-up, shared by masked sums and sums that clients open, and the envelope of all else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from privfed.core.messages import Message
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+"""Numbers of sums, cohorts and clients: four bytes."""
+
+Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+"""A public key, a hash or a nonce of 32 bytes."""
+
+
+Stage = Literal["prepare", "collect", "unmask"]
+"""What an envelope is about."""
+
+
+class AdvertiseRequest(Message, frozen=True):
+    """Down, in clear: begin a fit."""
+
+    fit: Key
+    agreement: Key
+
+
+class Advertisement(Message, frozen=True):
+    """Up, in clear: a fresh X25519 key of the client, signed by its identity."""
+
+    key: Key
+    signature: bytes
+
+
+class Listed(Message, frozen=True):
+    """One client of the roster."""
+
+    client: Number
+    key: Key
+    signature: bytes
+
+
+class Slot(Message, frozen=True):
+    """A sum to come: its number, and the label of its cohort."""
+
+    number: Number
+    cohort: Number
+
+
+class RosterRequest(Message, frozen=True):
+    """Down, in clear: who takes part, the coordinator's own signed key, and the first sums to come."""
+
+    clients: tuple[Listed, ...]
+    key: Key
+    signature: bytes
+    upcoming: tuple[Slot, ...]
+
+
+class Envelope(Message, frozen=True):
+    """A message under the key that one client shares with the coordinator."""
+
+    number: Number
+    stage: Stage
+    box: memoryview

@@ -1,0 +1,49 @@
+"""A client's check of the list of clients; it says which attack it stops."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from privfed.errors import PolicyError
+from privfed.protocols.crypto.keys import (
+    SERVER,
+    CryptographyError,
+    Registry,
+    bound,
+    equal,
+    verify,
+)
+from privfed.protocols.setup.messages import Listed, RosterRequest
+from privfed.protocols.setup.rules import Agreement
+
+
+def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message: RosterRequest) -> None:
+    """Check who takes part: only registered clients, each once, with their own signed keys.
+
+    Stops a server that invents clients, or puts its own keys in the place of theirs.
+    """
+    registry = agreement.registry
+    _check_listed(registry, agreement.digest, fit, message.clients)
+    if not any(one.client == me and equal(one.key, key) for one in message.clients):
+        raise PolicyError("roster:self")
+    _signed(
+        registry.server, message.signature, bound("advertise", SERVER, fit, agreement.digest, message.key)
+    )
+
+
+@lru_cache(maxsize=2)
+def _check_listed(registry: Registry, agreement: bytes, fit: bytes, listed: tuple[Listed, ...]) -> None:
+    """Check what does not depend on the client; simulated clients, who all get the same list, share it."""
+    positions = [one.client for one in listed]
+    if positions != sorted(set(positions)) or not set(positions) <= set(range(len(registry.clients))):
+        raise PolicyError("roster:clients")
+    for one in listed:
+        signed = bound("advertise", one.client, fit, agreement, one.key)
+        _signed(registry.clients[one.client], one.signature, signed)
+
+
+def _signed(public: bytes, signature: bytes, message: bytes) -> None:
+    try:
+        verify(public, signature, message)
+    except CryptographyError:
+        raise PolicyError("roster:signature") from None

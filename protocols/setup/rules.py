@@ -1,0 +1,178 @@
+"""What a party of masked sums was given before the fit, and what follows from it.
+
+Notation of docs/protocols/masked.md: n clients in a cohort, d neighbours, c colluders among them,
+m honest clients at least in an opened sum, t shares open a secret. `sizes` computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from privfed.core.configuration import Configuration, Terms
+from privfed.errors import ArgumentError
+from privfed.protocols.crypto.keys import Registry, bound_prefix, digest, with_numbers
+from privfed.protocols.setup.graph import Graph, Neighbours
+from privfed.protocols.setup.sizes import default_colluders, sizes
+
+_RECENT = 16
+"""Cohorts that a party keeps at hand; a session has few labels in use at a time."""
+
+
+def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple[int, int]:
+    """Return c and m for the smallest cohort.
+
+    By default c = floor(n / 10), raised by one if n + c is odd, and m = floor((n - 1 - c) / 2) + 2,
+    the largest that does not raise the threshold of the full graph.
+
+    Raises:
+        ArgumentError: fewer than three clients, or c and m do not fit into the cohort.
+    """
+    if n < 3:
+        raise ArgumentError(
+            f"a masked sum needs at least 3 clients in every cohort, got {n}: of two, each would learn the "
+            "other's answer. Take more clients, or draw more of them for a round, or use "
+            'protocol="plain", which hides nothing.'
+        )
+    c = default_colluders(n) if colluders is None else colluders
+    m = (n - 1 - c) // 2 + 2 if honest is None else honest
+    if c < 0 or m < 2 or m + c > n:
+        raise ArgumentError(
+            f"colluders={c} and honest={m} do not fit into a cohort of {n}: honest must be at least 2, and "
+            f"honest + colluders at most {n}. Assume fewer colluders, or ask more clients a round."
+        )
+    return c, m
+
+
+def threshold(n: int, terms: Terms) -> int:
+    """Return t of a cohort of n clients."""
+    return sizes(n, terms).threshold
+
+
+def needed_to_open(n: int, terms: Terms) -> int:
+    """Return how many clients of a cohort of n must answer both exchanges for a sum to open at all."""
+    return sizes(n, terms).needed
+
+
+def check_cohort(n: int, terms: Terms) -> None:
+    """Check that a cohort of n can open a sum at all.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    if needed_to_open(n, terms) > n:
+        raise ArgumentError(
+            f"a cohort of {n} cannot keep a threshold of {needed_to_open(n, terms)} clients (colluders="
+            f"{sizes(n, terms).colluders}, honest={terms.honest}); lower the threshold, or ask more clients "
+            "a round."
+        )
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients that a label stands for.
+
+    Args:
+        members: their positions, ascending.
+        place: position -> place among the members.
+        digest: H(Q).
+    """
+
+    members: tuple[int, ...]
+    place: Mapping[int, int]
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a party was given before the fit: configuration and registry.
+
+    Raises:
+        ArgumentError: the registry is not of the configuration's clients.
+    """
+
+    configuration: Configuration
+    registry: Registry
+
+    def __post_init__(self) -> None:
+        clients, keys = len(self.configuration.clients), len(self.registry.clients)
+        if clients != keys:
+            raise ArgumentError(f"a registry of {keys} clients does not fit a configuration of {clients}.")
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What advertisements are signed over."""
+        return digest("agreement", self.configuration.digest(), self.registry.digest())
+
+    def threshold(self, label: int) -> int:
+        """Return how many shares open a secret of a client in a cohort."""
+        return threshold(len(self.cohort(label).members), self.configuration.terms)
+
+    def neighbours(self, session: bytes, label: int, client: int) -> Neighbours:
+        """Return the neighbours of a client in a cohort."""
+        return self.graph(session, label).neighbours(client)
+
+    @cached_property
+    def cohort(self) -> Callable[[int], Cohort]:
+        """Return the cohort of a label."""
+        return lru_cache(maxsize=_RECENT)(self._cohort)
+
+    def _cohort(self, label: int) -> Cohort:
+        members = self.configuration.cohort(label)
+        return Cohort(members, {client: i for i, client in enumerate(members)}, cohort_digest(label, members))
+
+    @cached_property
+    def graph(self) -> Callable[[bytes, int], Graph]:
+        """Return who shares with whom in a session's cohort; labels of the same members share a graph."""
+        return lru_cache(maxsize=_RECENT)(self._graph)
+
+    def _graph(self, session: bytes, label: int) -> Graph:
+        members = self.cohort(label).members
+        degree = sizes(len(members), self.configuration.terms).neighbours
+        return Graph(members, degree, digest("graph", session, *members))
+
+
+def bitmap(members: tuple[int, ...], chosen: set[int] | frozenset[int]) -> bytes:
+    """Return which of `members` are chosen, one byte each."""
+    return bytes([i in chosen for i in members])
+
+
+def from_bitmap(members: tuple[int, ...], chosen: bytes) -> frozenset[int] | None:
+    """Return the chosen members; None if `chosen` is not one byte 0 or 1 a member."""
+    if not is_bitmap(chosen, len(members)):
+        return None
+    return frozenset(i for i, flag in zip(members, chosen, strict=True) if flag)
+
+
+def is_bitmap(chosen: bytes, n: int) -> bool:
+    """Say whether `chosen` is one byte 0 or 1 for each of n."""
+    return len(chosen) == n and not chosen.strip(b"\0\1")
+
+
+def cohort_digest(label: int, members: tuple[int, ...]) -> bytes:
+    """Return H(Q) of a cohort."""
+    return digest("cohort", label, *members)
+
+
+def sum_header(
+    session: bytes, number: int, index: int, question: bytes, cohort: bytes, prepared: bytes
+) -> bytes:
+    """Return H, which every mask, receipt and answer of a sum is bound to."""
+    return digest("sum", session, number, index, question, cohort, prepared)
+
+
+def box_binding(
+    session: bytes,
+    number: int,
+    sender: int,
+    holder: int,
+    t: int,
+    abscissa: int,
+    cohort: bytes,
+    mask_key: bytes,
+    seed_hash: bytes,
+) -> bytes:
+    """Return the associated data of a box of shares."""
+    binding = bound_prefix("box data", session, number, t, cohort)
+    return with_numbers(binding, sender, holder, abscissa) + mask_key + seed_hash

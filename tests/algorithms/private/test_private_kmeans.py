@@ -1,0 +1,167 @@
+"""k-means from noised sums: plans, coresets, rounds, and clients in the place of records."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.algorithms.private.baselines import packed
+from privfed.algorithms.private.clients import by_client
+from privfed.algorithms.private.coreset import count_share, denoised, wide_clusters
+from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.rounds import lloyd_round, started
+from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
+from privfed.core.configuration import PrivacyTerms
+from privfed.core.conversation import Ask, Setting, Total
+from privfed.core.domain import Ball, Box, Domain, Ranges
+from privfed.core.question import ClientData
+from privfed.core.statistics import Statistics
+from privfed.errors import PrivacyError
+from privfed.questions.client_sizes import ClientSizes, typical_size
+
+RNG = np.random.default_rng(1)
+CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])
+ROWS = np.clip(CENTERS[RNG.integers(3, size=4000)] + 0.1 * RNG.standard_normal((4000, 2)), -1, 1)
+
+
+def setting(
+    domain: Domain | None, unit: Any = "record", neighbours: Any = "add-remove", d: int = 2
+) -> Setting:
+    terms = PrivacyTerms(
+        epsilon=1.0, delta=1e-6, unit=unit, neighbours=neighbours, noise="distributed", budget=0.05
+    )
+    return Setting(("0",), d, domain, privacy=terms)
+
+
+def scale_of(d: int = 2, n_rows: float = 4000.0, budget: float = 1.0, **words: Any) -> Scale:
+    ranges = Ranges(np.full(d, -1.0), np.full(d, 1.0), 1 << 20)
+    frame = Frame(ranges, np.zeros(d), float(np.sqrt(d)))
+    return replace(Scale(frame, budget, False, n_rows, np.zeros(d), 1.0, 0.065), **words)
+
+
+def total_of(ask: Ask, rows: np.ndarray, std: float = 1e-6) -> Total:
+    """Answer exactly, and say that there is some noise."""
+    answer = ask.question.answer(ClientData(rows), np.random.default_rng(0))
+    return Total(answer, (0,), noise_std={name: std for name in answer})
+
+
+def driven(conversation: Any, answer: Callable[[Ask], Total]) -> tuple[Any, list[Ask]]:
+    asks = [next(conversation)]
+    try:
+        while True:
+            asks.append(conversation.send(answer(asks[-1])))
+    except StopIteration as finished:
+        return finished.value, asks
+
+
+@pytest.mark.parametrize("domain", [Box(-1, 1), Box([-1, -3], [1, 2]), Ball(1.6)])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_without_noise_it_finds_the_clusters_and_spends_all_of_its_budget(
+    domain: Domain, neighbours: str
+) -> None:
+    algorithm = PrivateKMeans(n_clusters=3)
+    outcome, asks = driven(
+        algorithm.converse(setting(domain, neighbours=neighbours)), lambda ask: total_of(ask, ROWS)
+    )
+    found = outcome.centers[np.argsort(outcome.centers[:, 0])]
+    np.testing.assert_allclose(found, CENTERS[np.argsort(CENTERS[:, 0])], atol=0.02)
+    shares = [sum((ask.weights or {}).values()) for ask in asks]
+    assert sum(shares) == pytest.approx(1.0) and len(asks) <= algorithm.max_sums
+    assert len(outcome.history) - 1 == sum(ask.purpose == "round" for ask in asks)
+
+
+def test_many_dimensions_get_a_wide_round() -> None:
+    centers = RNG.uniform(-0.7, 0.7, (4, 6))
+    rows = np.clip(centers[RNG.integers(4, size=20_000)] + 0.1 * RNG.standard_normal((20_000, 6)), -1, 1)
+    algorithm = PrivateKMeans(n_clusters=4)
+    outcome, asks = driven(
+        algorithm.converse(setting(Box(-1, 1), d=6)), lambda ask: total_of(ask, rows, std=1.0)
+    )
+    assert [ask.purpose for ask in asks].count("wide") == 1
+    nearest = np.linalg.norm(centers[:, None] - outcome.centers, axis=2).min(axis=1)
+    assert nearest.max() < 0.1
+
+
+def test_a_wide_round_is_planned_where_there_are_rows_for_it() -> None:
+    assert wide_clusters(scale_of(8, 1e5), 4) and not wide_clusters(scale_of(8, 40.0), 4)
+    assert not wide_clusters(scale_of(2, 1e5), 4)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_predicted_noise_falls_with_the_budget_and_grows_where_a_record_is_replaced(replaced: bool) -> None:
+    scale, share = scale_of(5, replaced=replaced), count_share(5)
+    assert scale_of(5, budget=4.0, replaced=replaced).noise(0.1, share) == scale.noise(0.1, share) / 2.0
+    assert replace(scale, sum_length=0.5).noise(0.1, share) == scale.noise(0.1, share) / 2.0
+    assert replace(scale, count_length=0.5).count_noise(0.1, share) == scale.count_noise(0.1, share) / 2.0
+    assert scale.noise(0.1, share) >= scale_of(5).noise(0.1, share)
+
+
+def round_of(statistics: Statistics, std: float, centers: np.ndarray) -> Any:
+    noise = {"count": std, "sum": std, "distance": std}
+    conversation = lloyd_round(scale_of(), started(centers, 0.5, 0.01), 0.1)
+    return driven(conversation, lambda ask: Total(statistics, (0,), noise_std=noise))[0]
+
+
+def test_a_center_follows_its_step_as_far_as_it_is_more_than_noise() -> None:
+    centers = np.array([[0.0, 0.0], [0.5, 0.5]])
+    sums = Statistics(count=[1000.0, 1000.0], sum=[[100.0, 0.0], [0.0, 0.0]], distance=[400.0])
+    sure, unsure = (round_of(sums, std, centers) for std in (1e-3, 150.0))
+    np.testing.assert_allclose(sure.centers, [[0.1, 0.0], [0.5, 0.5]], atol=1e-6)
+    assert 0.0 < unsure.centers[0, 0] < 0.06 and (unsure.gain < sure.gain).all()
+    assert sure.radius < 0.5 == round_of(sums, 1e6, centers).radius
+
+
+def test_a_center_of_fewer_rows_than_noise_stays() -> None:
+    centers = np.array([[0.0, 0.0], [0.5, 0.5]])
+    sums = Statistics(count=[-3.0, 19.0], sum=[[8.0, 8.0], [8.0, 8.0]], distance=[400.0])
+    moved = round_of(sums, 10.0, centers)
+    np.testing.assert_array_equal(moved.centers, centers)
+    np.testing.assert_array_equal(moved.variance, 0.01)
+
+
+def test_shrinking_singular_values_finds_what_is_below_noise() -> None:
+    true = 30.0 * np.outer(RNG.standard_normal(60), RNG.standard_normal(12)) / np.sqrt(60)
+    noisy = true + RNG.standard_normal((60, 12))
+    assert np.linalg.norm(denoised(noisy, 1.0) - true) < 0.6 * np.linalg.norm(noisy - true)
+    assert np.abs(denoised(0.5 * RNG.standard_normal((60, 12)), 1.0)).max() == 0.0
+
+
+def test_clipping_makes_no_vector_longer_and_turns_none() -> None:
+    vectors = RNG.standard_normal((50, 3))
+    short = clipped(vectors, 0.7)
+    lengths = np.linalg.norm(short, axis=1)
+    assert lengths.max() <= 0.7 + 1e-12
+    np.testing.assert_allclose(np.cross(short, vectors), 0.0, atol=1e-12)
+    assert (clipped(np.zeros((2, 3)), 0.7) == 0.0).all()
+
+
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_packed_centers_lie_in_the_domain_and_apart(k: int) -> None:
+    frame = frame_of(setting(Box([-1, 0], [1, 5])))
+    centers = packed(frame, k, np.random.default_rng(0))
+    assert ((centers >= frame.ranges.low) & (centers <= frame.ranges.high)).all()
+    gaps = np.linalg.norm(centers[:, None] - centers, axis=2)[~np.eye(k, dtype=bool)]
+    assert k == 1 or gaps.min() > 1e-3
+
+
+def test_a_typical_size_is_found_among_bins_of_noise() -> None:
+    ranges = Ranges([0.0], [1.0], 1 << 20)
+    counts = 30.0 * RNG.standard_normal(ClientSizes(ranges=ranges).spec.size)
+    counts[7] += 1000.0  # 2^3.5 rows
+    total = Total(Statistics(clients=counts), (0,), noise_std={"clients": 30.0})
+    assert driven(typical_size(ranges), lambda ask: total)[0] == 2.0**3.5
+
+
+def test_clients_in_the_place_of_records_spend_the_share_and_bound_each_entry() -> None:
+    scale = scale_of()
+    conversation = lloyd_round(scale, started(CENTERS, 0.5, 0.01), 0.4)
+    _, asks = driven(by_client(conversation, 50.0, 0.9), lambda ask: total_of(ask, ROWS))
+    assert sum((asks[0].weights or {}).values()) == pytest.approx(0.36)
+    assert asks[0].limits is not None and set(asks[0].limits) == set(asks[0].weights or {})
+
+
+def test_it_needs_privacy_and_a_domain() -> None:
+    with pytest.raises(PrivacyError, match="privacy=Privacy"):
+        next(PrivateKMeans(n_clusters=2).converse(Setting(("0",), 2, Box(-1, 1))))

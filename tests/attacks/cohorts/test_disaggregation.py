@@ -1,0 +1,62 @@
+"""Disaggregation: totals over changing cohorts give each client's statistics away."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.attacks import Disaggregation, Prior, Report, Truth, evaluate
+from privfed.attacks.cohorts.disaggregation import disaggregated, separable
+from privfed.errors import ArgumentError
+from tests.attacks.figures import fitted, mixture
+
+
+def attacked(seed: int, n_clients: int, **words: object) -> Report:
+    clients, _ = mixture(seed, 50, 2, clients=n_clients)
+    model = fitted(clients, 5, seed, tol=0, **words)
+    found = Disaggregation().run(model.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    return evaluate(found, Truth(clients))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 8))
+def test_frozen_centroids_give_every_client_exactly(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    took_part = np.vstack([np.tril(np.ones((n, n))), rng.integers(0, 2, (3, n))])
+    own = rng.normal(size=(n, 6))
+    centers = np.ones((len(took_part), 2, 2))
+    np.testing.assert_allclose(disaggregated(took_part, took_part @ own, centers), own, atol=1e-9)
+    assert separable(took_part).all()
+
+
+def test_cohorts_that_never_mix_stay_together() -> None:
+    fixed = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]] * 3)
+    assert not separable(fixed).any()
+    assert separable(np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).tolist() == [True, True, False]
+
+
+def test_moving_centroids_are_followed() -> None:
+    report = attacked(0, 20, clients_per_round=10, max_iter=100)
+    assert report.details["relative error"] <= 0.03
+    assert report.details["relative error, no access"] > 0.5
+    assert report.bound == 1.0
+    assert report.linked
+
+
+def test_fixed_cohorts_leave_the_baseline() -> None:
+    report = attacked(0, 8, cohorts=[[0, 1, 2, 3], [4, 5, 6, 7]], max_iter=40)
+    assert report.details["relative error"] >= 0.9 * report.details["relative error, no access"]
+    assert report.bound == 0.0
+
+
+def test_a_run_in_which_all_take_part_gives_nobody_away() -> None:
+    report = attacked(0, 6, max_iter=10)
+    assert report.details["relative error"] == pytest.approx(
+        report.details["relative error, no access"], rel=0.2
+    )
+
+
+def test_a_view_without_totals_is_an_error() -> None:
+    clients, _ = mixture(0, 20, 2, clients=3)
+    transcript = fitted(clients, 3, 0, max_iter=2).transcript_
+    with pytest.raises(ArgumentError, match="no totals"):
+        Disaggregation().run(transcript.view("observer"), Prior(), np.random.default_rng(0))

@@ -1,0 +1,128 @@
+"""Measures further figures of docs/attacks/differencing.md: `python -m tests.attacks.reconstruction.differencing_figures`.
+
+Cells that no start of ours asks for, and methods that ask for clients' own centroids. Ten seeds unless a line
+says otherwise; without a part it measures all (see `PARTS`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from privfed import FKM, KFED
+from privfed.attacks.base.bounds import Cells, linear_bound
+from privfed.attacks.base.evidence import Evidence, Observation, Scored
+from privfed.attacks.base.measures import matches
+from privfed.attacks.reconstruction.iterative_removal import peel
+from privfed.core.domain import FloatArray
+from privfed.numerics.distances import cell_sums, squared_distances
+from tests.attacks.figures import SEEDS, differenced, line, mixture, real
+
+
+def peeled(
+    rows: FloatArray, cells: Sequence[Sequence[Cells]], scored: tuple[Scored, ...]
+) -> tuple[float, float, float, float]:
+    """Peel sequences of cells; return right claims, claims and the linear bound, of the rows, and seconds."""
+    seen = tuple(
+        Observation(number, one, *cell_sums(rows, one.place(rows), one.n_cells))
+        for number, sequence in enumerate(cells)
+        for one in sequence
+    )
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    evidence = Evidence(0, seen, scored, float(len(rows)), rows.sum(axis=0), low, high)
+    began = time.process_time()
+    found, _ = peel(evidence, np.random.default_rng(0))
+    seconds = time.process_time() - began
+    right = int((matches(found, rows, 1e-8) >= 0).sum())
+    bound = linear_bound([one.cells for one in seen], rows)
+    return right / len(rows), len(found) / len(rows), bound, seconds
+
+
+def shown(name: str, found: list[tuple[float, float, float, float]]) -> None:
+    """Print means over seeds, pooled precision and the median time."""
+    recovered, claims, bound, _ = np.mean(found, axis=0)
+    seconds = np.median([one[3] for one in found])
+    print(
+        f"{name:<44} recovered {recovered:.3f}, precision {recovered / claims:.3f}, bound {bound:.3f}, "
+        f"processor seconds {seconds:.2f}",
+        flush=True,
+    )
+
+
+def partitions() -> None:
+    """One client's rows from unrelated cells, around ten of its rows, each moved by a standard normal."""
+    for n_partitions in (10, 20, 50, 80):
+        found = []
+        for seed in range(SEEDS):
+            rng, rows = np.random.default_rng(seed), mixture(seed, 100, 2)[0][0]
+            centers = [
+                rows[rng.choice(100, 10, replace=False)] + rng.normal(size=(10, 2))
+                for _ in range(n_partitions)
+            ]
+            found.append(peeled(rows, [[Cells.around(one)] for one in centers], ()))
+        shown(f"{n_partitions} partitions", found)
+
+
+def rounds(rows: FloatArray, centers: FloatArray) -> list[Cells]:
+    """Return the cells of at most 30 rounds of one local step, which are those of central k-means."""
+    cells: list[Cells] = []
+    for _ in range(30):
+        cells.append(Cells.around(centers))
+        counts, sums = cell_sums(rows, cells[-1].place(rows), len(centers))
+        moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], centers)
+        if np.abs(moved - centers).max() < 1e-9:
+            break
+        centers = moved
+    return cells
+
+
+def random_rows() -> None:
+    """One client's rows from rounds that begin at ten rows of all clients."""
+    for name, n_init, seeds in (
+        ("iris", 10, SEEDS),
+        ("wine", 10, SEEDS),
+        ("breast_cancer", 10, SEEDS),
+        ("digits", 5, 3),
+    ):
+        found = []
+        for seed in range(seeds):
+            clients, rng = real(name, seed), np.random.default_rng(seed)
+            pooled = np.concatenate(clients)
+            starts = [pooled[rng.choice(len(pooled), 10, replace=False)] for _ in range(n_init)]
+            cells = [rounds(pooled, start) for start in starts]
+            last = [one[-1].centers for one in cells]
+            scored = tuple(
+                Scored(one, float(squared_distances(clients[0], one).min(axis=1).mean()))
+                for one in last
+                if one is not None
+            )
+            found.append(peeled(clients[0], cells, scored))
+        shown(f"{name}, {n_init} starts at rows, {seeds} seeds", found)
+
+
+def one_shot() -> None:
+    """One client's rows from its own centroids: k-FED and FKM."""
+    for kind, merge, n_init in (
+        (KFED, "gathered", 10),
+        (KFED, "summed", 10),
+        (FKM, "gathered", 1),
+        (FKM, "gathered", 10),
+        (FKM, "summed", 10),
+    ):
+        for name in ("wine", "breast_cancer"):
+            reports = []
+            for seed in range(SEEDS):
+                clients = real(name, seed)
+                model = kind(10, merge=merge, n_init=n_init, protocol="plain", random_state=seed).fit(clients)
+                reports.append(differenced(clients, model, 0))
+            line(f"{name}, {kind.__name__} {merge}, n_init {n_init}", reports)
+
+
+PARTS: dict[str, Callable[[], None]] = {one.__name__: one for one in (partitions, random_rows, one_shot)}
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()

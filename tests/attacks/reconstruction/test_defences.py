@@ -1,0 +1,131 @@
+"""Defences, each against the attacks that it is said to stop."""
+
+import math
+
+import numpy as np
+import pytest
+
+from privfed import Box, DPKMeans, DWFKMeans, EWFKMeans, Privacy, attacks
+from privfed.attacks import Prior, Truth, evaluate
+from privfed.attacks.base.oracle import Oracle
+from privfed.attacks.cohorts.disaggregation import Disaggregation
+from privfed.attacks.probing.probing import Probing
+from privfed.attacks.reconstruction.differencing import Differencing
+from privfed.attacks.reconstruction.tomography import Tomography
+from privfed.errors import ArgumentError, PrivFedError
+from privfed.federation.simulation import open_over
+from tests.attacks.populations import mixture
+
+
+def reports(model, population, *only):
+    """Run passive attacks on the server's view; one that finds nothing to work on gives no report."""
+    fitted = model.fit(population.clients)
+    view = fitted.transcript_.view("server")
+    candidates = np.concatenate([population.rows, population.draw(len(population.rows))])
+    members = np.arange(len(candidates)) < len(population.rows)
+    tried = [
+        Differencing(0),
+        Differencing(None),
+        Disaggregation(),
+        Tomography(0, n_particles=500),
+        Tomography(None, n_particles=500),
+        attacks.ClusterHolders(),
+        attacks.FuzzyInversion(0),
+        attacks.FuzzyInversion(None),
+        attacks.Linkage(),
+        attacks.Membership(candidates),
+    ]
+    found = []
+    for attack in tried:
+        if only and type(attack).__name__ not in only:
+            continue
+        try:
+            result = attack.run(view, Prior(sample=population.draw(400)), np.random.default_rng(0))
+        except ArgumentError:
+            continue
+        found.append(evaluate(result, Truth(population.clients, members=members)))
+    return {report.attack: report for report in found}
+
+
+@pytest.mark.parametrize("protocol", ["group-masked", "ckks"])
+def test_where_clients_open_the_server_gets_no_further_than_without_access(protocol):
+    population = mixture(0, n_clients=5, n_rows=20)
+    model = DWFKMeans(3, local_iter=1, init="kfed", protocol=protocol, max_iter=4, tol=0.0)
+    found = reports(model, population)
+    assert {"Membership", "Linkage", "FuzzyInversion"} <= set(found)
+    for report in found.values():
+        assert report.queries == 0
+        if report.attack == "Membership":
+            assert report.recovered == report.baseline == 0.5
+        elif report.goal == "rows":
+            assert report.claims == 0
+        elif math.isfinite(report.baseline):
+            assert report.recovered <= report.baseline + 1e-9
+
+
+def test_a_masked_sum_shows_no_single_client():
+    population = mixture(0, n_clients=6, n_rows=20, concentration=0.3)
+    found = reports(
+        DWFKMeans(3, local_iter=1, init="kfed", max_iter=6), population, "Linkage", "ClusterHolders"
+    )
+    assert found["Linkage"].claims == 0
+    assert found["ClusterHolders"].recovered <= found["ClusterHolders"].baseline
+
+
+def test_hidden_number_of_rows_is_told_by_memberships_and_not_by_their_total():
+    # docs/attacks/not-sufficient.md: hiding N_l alone is void; `test_fuzzy_inversion` has the other side.
+    population = mixture(1, n_clients=5, n_rows=8)
+    federation = open_over(population.clients, protocol="masked")
+    result = attacks.FuzzyInversion(0).run(
+        federation.transcript.view("server"), Prior(sample=population.draw(50)), np.random.default_rng(0)
+    )
+    assert len(result.points) == 0
+
+
+def test_fixed_cohorts_leave_disaggregation_at_its_baseline():
+    population = mixture(2, n_clients=8)
+    cohorts = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    words = {"local_iter": 1, "init": "random", "tol": 0.0, "max_iter": 40, "random_state": 0}
+    found = {}
+    for name, schedule in (("fixed", cohorts), ("changing", None)):
+        chosen = {"cohorts": schedule} if schedule else {"clients_per_round": 4}
+        model = DWFKMeans(4, protocol="masked", **words, **chosen).fit(population.clients)
+        result = Disaggregation().run(model.transcript_.view("server"), Prior(), np.random.default_rng(0))
+        found[name] = evaluate(result, Truth(population.clients))
+    fixed, changing = (found[name].details["relative error"] for name in ("fixed", "changing"))
+    base = found["fixed"].details["relative error, no access"]
+    assert fixed >= 0.7 * base
+    assert changing < 0.7 * fixed
+
+
+def test_masks_bound_to_the_question_give_inconsistency_nothing():
+    population = mixture(3, n_clients=4, n_rows=10)
+    for protocol, least, most in (("plain", 0.5, 1.0), ("masked", 0.0, 0.0)):
+        federation = open_over(population.clients, protocol=protocol)
+        attack = Probing(10, client=0, inconsistent=True)
+        try:
+            result = attack.run(Oracle(federation, 60), Prior(), np.random.default_rng(0))
+        except PrivFedError:
+            recovered = 0.0
+        else:
+            recovered = evaluate(result, Truth(population.clients)).recovered
+        assert least <= recovered <= most
+
+
+def test_one_epsilon_leaves_no_verified_claim():
+    population = mixture(4, n_clients=5, n_rows=60)
+    privacy = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-25.0, 25.0, max_rows=100)
+    )
+    model = DPKMeans(3, privacy=privacy, protocol="masked")
+    found = reports(model, population, "Differencing", "FuzzyInversion", "Membership")
+    assert found["Differencing"].claims == 0
+    allowed = attacks.audits.bounds.gaussian_mu(1.0, 1e-6)
+    assert found["Membership"].recovered <= 0.5 + allowed / 2.0
+    assert found["FuzzyInversion"].claims == 0
+
+
+def test_equal_weights_hide_nothing_from_linkage():
+    population = mixture(5, n_clients=6)
+    found = reports(EWFKMeans(3, init="kfed", protocol="plain", max_iter=6), population, "Linkage")
+    assert found["Linkage"].recovered > 3 * found["Linkage"].baseline

@@ -1,0 +1,215 @@
+"""Differencing: exact rows from counts and sums, each claim verified, on answers and on totals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed import ClientPolicy
+from privfed.attacks import Differencing, Prior, Truth, evaluate
+from privfed.attacks.base.bounds import Cells, linear_bound
+from privfed.attacks.base.evidence import Evidence, Observation, Scored, evidence_of
+from privfed.attacks.base.measures import matches
+from privfed.attacks.reconstruction.derivations import derive, derive_unions
+from privfed.attacks.reconstruction.iterative_removal import error_of, peel, typicality
+from privfed.attacks.reconstruction.residual import Residual, holds
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import cell_sums
+from tests.attacks.figures import differenced, fitted, mixture, real
+
+
+def observed(rows: FloatArray, partitions: list[Cells]) -> tuple[Observation, ...]:
+    """Return what a client of these rows answers, each partition a sequence of its own."""
+    answers = (cell_sums(rows, one.place(rows), one.n_cells) for one in partitions)
+    return tuple(
+        Observation(t, cells, counts, sums)
+        for t, (cells, (counts, sums)) in enumerate(zip(partitions, answers, strict=True))
+    )
+
+
+def evidence(rows: FloatArray, partitions: list[Cells]) -> Evidence:
+    box = np.abs(rows).max() + 1.0
+    d = rows.shape[1]
+    return Evidence(
+        0,
+        observed(rows, partitions),
+        (),
+        float(len(rows)),
+        rows.sum(axis=0),
+        np.full(d, -box),
+        np.full(d, box),
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 12), d=st.integers(1, 4))
+def test_rows_that_stand_alone_in_a_cell_are_claimed(seed: int, n: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, d))
+    cells = Cells.around(rng.normal(size=(6, d)))
+    labels = cells.place(rows)
+    alone = rows[np.bincount(labels, minlength=6)[labels] == 1]
+    found, sure = peel(evidence(rows, [cells]), rng)
+    assert (matches(alone, found, 1e-9) >= 0).all()
+    assert (sure[: len(alone)] == 1.0).all()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_is_left_after_taking_out_true_rows_is_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(8, 2))
+    partitions = [Cells.around(rng.normal(size=(4, 2))) for _ in range(3)]
+    residual = Residual(observed(rows, partitions), 1e-9)
+    places = residual.place(rows)
+    assert residual.fits(rows, places).all()
+    for row, place in zip(rows[:3], places[:, :3].T, strict=True):
+        assert residual.has_room(row, place)
+        residual.remove(row, place)
+    expected = Residual(observed(rows[3:], partitions), 1e-9)
+    np.testing.assert_array_equal(residual.counts, expected.counts)
+    np.testing.assert_allclose(residual.sums, expected.sums, atol=1e-12)
+
+
+def test_a_row_far_from_all_sums_does_not_fit() -> None:
+    rows = np.array([[0.0, 0.0], [0.2, 0.1], [5.0, 5.0]])
+    residual = Residual(observed(rows, [Cells.around(np.array([[0.0, 0.0], [5.0, 5.0]]))]), 1e-9)
+    wrong = np.array([[4.0, 4.0], [-9.0, -9.0]])
+    assert not residual.fits(wrong, residual.place(wrong)).any()
+
+
+def test_a_row_between_two_cells_and_one_of_another_round_is_derived() -> None:
+    rows = np.array([[-3.0, 0.0], [-2.0, 0.5], [-1.0, 3.0], [-0.5, 3.5], [1.5, 1.5], [4.0, 0.0], [4.5, 1.0]])
+    # The first round has rows 0 to 4 and 5, 6; the second 0, 1 and 2, 3 and 4 to 6: row 4 is the difference.
+    first = Cells.around(np.array([[-1.0, 1.5], [5.0, 0.5]]))
+    second = Cells.around(np.array([[-3.0, 0.0], [-1.0, 4.0], [3.5, 0.5]]))
+    residual = Residual(observed(rows, [first, second]), 1e-9)
+    low, high, rng = np.full(2, -5.0), np.full(2, 5.0), np.random.default_rng(0)
+    unions = derive_unions(residual, low, high, rng)
+    assert (np.abs(unions.points - rows[4]).max(axis=1) < 1e-12).any()
+    assert {tuple(sorted(cells)) for cells in unions.less_cells.tolist()} == {(0, 1)}
+    singles = derive(residual, low, high, rng)
+    np.testing.assert_allclose(singles.points, rows[4:5])
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 12))
+def test_an_observation_holds_its_own_rows_and_no_others(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 2))
+    (one,) = observed(rows, [Cells.around(rng.normal(size=(4, 2)))])
+    assert holds(one, rows, 1e-9)
+    assert holds(one, rows[:1], 1e-9)
+    assert not holds(one, rows + 0.01, 1e-9)
+    assert not holds(one, np.vstack([rows, rows[:1]]), 1e-9)
+
+
+@pytest.mark.parametrize(("name", "init"), [("iris", "kfed"), ("wine", "kfed"), ("wine", "coreset")])
+def test_claims_come_near_the_linear_bound_and_are_right(name: str, init: str) -> None:
+    clients = real(name, 0)
+    report = differenced(clients, fitted(clients, 10, 0, n_init=10, init=init), 0)
+    assert report.precision >= 0.98
+    assert report.recovered >= 0.97 * report.bound
+    assert report.bound > 0.5
+
+
+def test_one_run_gives_little_and_what_it_gives_is_right() -> None:
+    right = claims = 0.0
+    for seed in range(3):
+        clients, _ = mixture(seed, 100, 2)
+        report = differenced(clients, fitted(clients, 10, seed, max_iter=20), 0)
+        claims, right = claims + report.claims, right + report.recovered * 100
+        assert report.recovered <= report.bound < 0.2
+    assert right == claims > 0
+
+
+def test_totals_of_a_secure_sum_give_rows_of_unnamed_clients() -> None:
+    clients = real("iris", 0)
+    model = fitted(clients, 10, 0, n_init=10, protocol="masked")
+    report = differenced(clients, model, None, tolerance=1e-4)
+    assert report.precision >= 0.95
+    assert report.recovered > 0.3
+    assert not report.linked
+    assert (
+        evaluate(
+            Differencing(client=0).run(model.transcript_.view("server"), Prior(), np.random.default_rng(0)),
+            Truth(clients),
+        ).claims
+        == 0
+    )
+
+
+def test_colluders_answers_are_taken_out_first() -> None:
+    clients = real("iris", 0, clients=3)
+    model = fitted(clients, 8, 0, n_init=3, protocol="masked")
+    prior = Prior(colluders={0: clients[0], 1: clients[1]})
+    found = Differencing().run(
+        model.transcript_.view("server", colluding=[0, 1]), prior, np.random.default_rng(0)
+    )
+    report = evaluate(found, Truth(clients, colluding=(0, 1), tolerance=1e-4))
+    assert report.precision >= 0.95
+    assert report.recovered >= 0.9 * report.bound
+
+
+def test_minimum_counts_hide_cells_and_not_all_rows() -> None:
+    clients = real("wine", 0)
+    model = fitted(clients, 10, 0, n_init=10, policy=ClientPolicy(min_count=2))
+    seen = evidence_of(model.transcript_.view("server"), 0)
+    assert any(not one.cells.shown.all() for one in seen.observations)
+    report = differenced(clients, model, 0)
+    assert 0.5 < report.recovered <= report.bound
+    assert report.precision >= 0.95
+
+
+@pytest.mark.parametrize(("name", "init", "least"), [("wine", "kfed", 0.1), ("iris", "coreset", 0.4)])
+def test_several_local_steps_leave_rounds_at_rest(name: str, init: str, least: float) -> None:
+    clients = real(name, 0)
+    report = differenced(clients, fitted(clients, 5, 0, n_init=10, init=init, local_iter=5), 0)
+    assert report.precision >= 0.95
+    assert least <= report.bound
+    assert 0.9 * report.bound <= report.recovered <= report.bound
+
+
+def test_rounds_that_local_steps_ended_on_the_way_are_left_out() -> None:
+    clients = real("wine", 0)
+    view = fitted(clients, 10, 0, n_init=10, local_iter=2).transcript_.view("server")
+    for one in evidence_of(view, 0).observations:
+        counts, sums = cell_sums(clients[0], one.cells.place(clients[0]), one.cells.n_cells)
+        np.testing.assert_array_equal(counts, one.counts)
+        np.testing.assert_allclose(sums, one.sums, atol=1e-9)
+
+
+def test_noise_leaves_no_claim() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 2))
+    clear = evidence(rows, [Cells.around(rng.normal(size=(5, 2))) for _ in range(6)])
+    noisy = tuple(
+        Observation(o.sequence, o.cells, o.counts, o.sums + rng.normal(size=o.sums.shape) * 5)
+        for o in clear.observations
+    )
+    fractional = tuple(Observation(o.sequence, o.cells, o.counts + 0.3, o.sums) for o in clear.observations)
+    assert error_of(noisy) is None
+    assert error_of(fractional) is None
+    assert error_of(clear.observations) is not None
+
+
+def test_a_typical_row_is_likelier_than_a_combination() -> None:
+    scored = (Scored(np.zeros((1, 2)), 2.0),)
+    near, far = typicality(np.array([[1.0, 0.0], [6.0, 6.0]]), scored)
+    assert near > 0 > far
+    np.testing.assert_array_equal(typicality(np.zeros((3, 2)), ()), 0.0)
+
+
+def test_a_client_that_is_not_in_the_view_is_an_error() -> None:
+    clients = real("iris", 0)
+    view = fitted(clients, 3, 0, max_iter=2).transcript_.view("server")
+    with pytest.raises(ArgumentError, match="client must lie in"):
+        evidence_of(view, 9)
+
+
+def test_random_partitions_give_most_of_what_they_determine() -> None:
+    rng = np.random.default_rng(5)
+    (rows, *_), _ = mixture(5, 60, 2)
+    partitions = [Cells.around(rows[rng.choice(60, 8, replace=False)] + 0.1) for _ in range(40)]
+    found, _ = peel(evidence(rows, partitions), rng)
+    right = matches(found, rows, 1e-8) >= 0
+    assert right.mean() >= 0.95
+    assert right.sum() >= 0.85 * 60 * linear_bound(partitions, rows)

@@ -1,0 +1,118 @@
+"""The report of a study with differential privacy, published curves, and measurements that fail."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from privfed.experiments.report.anchors import ANCHORS, EPSILONS
+from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.pictures import _anchors, by_data, frontier
+from privfed.experiments.report.report import write_report
+from privfed.experiments.report.summary import Row
+from privfed.experiments.running.measure import measure
+from privfed.experiments.running.planning import Plan, plan
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.reading import parse_study
+from privfed.experiments.study.study import Data
+
+STUDY = """\
+name = "Private"
+seeds = 1
+audit = 2000
+
+[[data]]
+source = "g2"
+low = -1.0
+high = 1.0
+
+[[partition]]
+clients = 4
+
+[[algorithm]]
+estimator = "DPKMeans"
+n_clusters = 2
+
+[[sum]]
+protocol = "masked"
+
+[[privacy]]
+epsilon = [1.0, 10.0]
+delta = 1e-6
+
+[[attack]]
+kind = "Disaggregation"
+"""
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[Row]]:
+    folder = tmp_path_factory.mktemp("private")
+    checked, store = plan(parse_study(STUDY, "study.toml"), Path()), Store(folder)
+    for setup in checked.setups:
+        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), Path()))
+    return folder, checked, write_report(folder, checked, store)
+
+
+def test_the_price_of_privacy_stands_beside_the_published_one(private: tuple[Path, Plan, list[Row]]) -> None:
+    _, _, rows = private
+    ((name, own),) = by_data(rows)
+    picture = frontier(name, own)
+    assert picture is not None
+    assert picture.drawing.count('class="mark"') == 2 + 3 * len(EPSILONS)
+    assert len(picture.lines) == 2 + 3 * len(EPSILONS)
+    assert rows[0].stats["score_ratio"].mean >= rows[1].stats["score_ratio"].mean
+
+
+def test_audits_stay_below_their_claims(private: tuple[Path, Plan, list[Row]]) -> None:
+    for row in private[2]:
+        assert row.setup.privacy is not None
+        assert 0.0 < row.stats["audited_epsilon"].mean <= row.setup.privacy.epsilon
+
+
+def test_rehearsals_and_failures_are_told(private: tuple[Path, Plan, list[Row]]) -> None:
+    text = (private[0] / "report.html").read_text(encoding="utf-8")
+    assert "rehearsed noise: nobody is protected here" in text
+    failed = text[text.index('<section id="failed">') :]
+    assert len(re.findall(r"<td>Disaggregation</td>", failed)) == 2
+    assert "What should I use?" not in text
+
+
+def test_a_rehearsed_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:
+    folder, checked, _ = private
+    setup = checked.setups[0]
+    stored = Store(folder).read([setup.cell(0)])[setup.cell(0)]
+    again = measure(setup, 0, setup.parts(), Path())
+    assert {name: part.values for name, part in again.items()} == {
+        name: part.values for name, part in stored.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "known"),
+    [
+        (Data(source="g2", low=-1.0, high=1.0), True),
+        (Data(source="digits", center=8.0, unit=8.0, low=-1.0, high=1.0), True),
+        (Data(source="digits", low=-1.0, high=1.0), False),
+        (Data(source="blobs"), False),
+        (Data(source="iris", low=-1.0, high=1.0), False),
+        (Data(source="g2", low=-1.0, high=1.0, public=0.1), False),
+    ],
+)
+def test_published_curves_are_shown_for_their_own_data_only(
+    private: tuple[Path, Plan, list[Row]], data: Data, known: bool
+) -> None:
+    row = private[2][0]
+    other = dataclasses.replace(row, setup=msgspec.structs.replace(row.setup, data=data))
+    assert _anchors(other) == (ANCHORS[data.source] if known else {})
+
+
+def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:
+    folder, _, rows = private
+    (one,) = together(rows)
+    assert one.epsilon > 10.0
+    assert str(one) in (folder / "report.html").read_text("utf-8")
+    assert json.loads((folder / "results.json").read_text("utf-8"))["together"] == [dataclasses.asdict(one)]

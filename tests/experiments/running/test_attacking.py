@@ -1,0 +1,169 @@
+"""Attacks on cells: each on the view that its party has, whatever the sum."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.attacks import Prior
+from privfed.experiments.running import attacking
+from privfed.experiments.running.measure import Part, measure
+from privfed.experiments.running.planning import plan
+from privfed.experiments.study.cells import Setup, attack_id
+from privfed.experiments.study.reading import parse_study
+
+STUDY = """\
+name = "Attacks"
+seeds = 1
+
+[[data]]
+source = "iris"
+standardise = true
+public = 0.3
+
+[[partition]]
+clients = 4
+
+[[algorithm]]
+estimator = "DWFKMeans"
+n_clusters = 8
+local_iter = 1
+n_init = 3
+
+[[sum]]
+protocol = "plain"
+
+[[sum]]
+protocol = "masked"
+
+[[sum]]
+protocol = "group-masked"
+
+[[attack]]
+name = "one"
+kind = "Differencing"
+client = 0
+sums = ["plain"]
+rounds = [1, 4]
+
+[[attack]]
+name = "all"
+kind = "Differencing"
+
+[[attack]]
+name = "with help"
+kind = "Differencing"
+colluding = [1, 2, 3]
+sums = ["masked"]
+
+[[attack]]
+name = "observer"
+kind = "Membership"
+party = "observer"
+
+[[attack]]
+name = "probing"
+kind = "Probing"
+n_clusters = 8
+
+[[attack]]
+name = "two faces"
+kind = "Probing"
+client = 0
+inconsistent = true
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Part]]:
+    """Return sum -> name of the attack -> what it found."""
+    setups = plan(parse_study(STUDY, "study.toml"), Path()).setups
+    return {setup.protocol: _named(setup) for setup in setups}
+
+
+def _named(setup: Setup) -> dict[str, Part]:
+    parts = measure(setup, 0, setup.parts(), Path())
+    return {attack.name: parts[attack_id(attack)] for attack in setup.attacks}
+
+
+def recovered(part: Part) -> Any:
+    assert part.error == ""
+    return part.values["report"]["recovered"]
+
+
+def test_a_server_that_reads_answers_recovers_rows_and_more_with_every_round(found: Any) -> None:
+    values = found["plain"]["one"].values
+    assert values["rounds"][:2] == [1, 4] and len(values["rounds"]) == 3
+    assert values["recovered"] == sorted(values["recovered"])
+    assert values["recovered"][-1] == recovered(found["plain"]["one"]) > 0.1
+    # What the rounds determine at all is found.
+    assert recovered(found["plain"]["one"]) >= 0.9 * values["report"]["bound"] > 0
+    assert values["advantage"] == pytest.approx(recovered(found["plain"]["one"]))
+
+
+def test_a_masked_sum_leaves_totals_which_colluders_narrow_down(found: Any) -> None:
+    assert recovered(found["masked"]["all"]) < recovered(found["plain"]["one"])
+    assert recovered(found["masked"]["with help"]) == recovered(found["plain"]["one"])
+
+
+def test_where_clients_open_the_server_finds_nothing(found: Any) -> None:
+    for name in ("all", "probing", "two faces"):
+        part = found["group-masked"][name]
+        assert part.error == ""
+        assert part.values["advantage"] == 0.0
+    assert "no question" in found["group-masked"]["all"].values["report"]["goal"]
+
+
+def test_chosen_questions_take_rows_apart_and_masks_stop_inconsistent_ones(found: Any) -> None:
+    assert recovered(found["plain"]["probing"]) == recovered(found["masked"]["probing"]) > 0.9
+    assert recovered(found["masked"]["two faces"]) == 0.0
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
+    text = STUDY.split("[[attack]]")[0].replace("standardise = true", "low = 0.0\nhigh = 8.0")
+    text = text.replace("DWFKMeans", "DPKMeans").replace("local_iter = 1\nn_init = 3\n", "")
+    text += f"[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = '{unit}'\n"
+    text += "[[attack]]\nname = 'probing'\nkind = 'Probing'\nn_clusters = 8\nbudget = 20\n"
+    for setup in plan(parse_study(text, "study.toml"), Path()).setups:
+        part = _named(setup)["probing"]
+        assert part.error == ""
+        assert part.values["advantage"] == 0.0
+        asked = part.values["report"]["queries"]
+        assert asked == 0 if setup.protocol == "group-masked" else 2 <= asked <= 20
+
+
+def test_an_observer_sees_the_same_model_whatever_the_sum(found: Any) -> None:
+    seen = {recovered(parts["observer"]) for parts in found.values()}
+    assert max(seen) - min(seen) < 0.05
+
+
+def test_no_attack_is_told_a_row_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What attackers know beforehand is disjoint from what clients hold."""
+    priors: list[Prior] = []
+    truths: list[Any] = []
+    report = attacking._report
+
+    def watched(made: Any, view: Any, prior: Prior, truth: Any, seed: int) -> Any:
+        priors.append(prior)
+        truths.append(truth)
+        return report(made, view, prior, truth, seed)
+
+    monkeypatch.setattr(attacking, "_report", watched)
+    setup = plan(parse_study(STUDY, "study.toml"), Path()).setups[0]
+    _named(setup)
+    assert len(priors) >= 3
+    for prior, truth in zip(priors, truths, strict=True):
+        assert prior.sample is not None and not prior.colluders
+        # Iris has equal rows: numbers of rows, not values, tell them apart.
+        assert len(prior.sample) + sum(map(len, truth.clients)) == 150
+
+
+def test_chance_is_taken_off_an_area_under_the_curve() -> None:
+    members = np.arange(200) < 100
+    chance = attacking._chance(members)
+    assert 0.06 < chance < 0.07
+    report = {"recovered": 0.5 + chance, "baseline": 0.5}
+    assert attacking._advantage(report, chance) == pytest.approx(0.0, abs=1e-12)
+    assert attacking._advantage({"recovered": 1.0, "baseline": 0.5}, 0.0) == 1.0

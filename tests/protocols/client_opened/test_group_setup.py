@@ -1,0 +1,226 @@
+"""The set-up of a group: who is let in, who draws the secret, and what the coordinator may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from privfed.core.messages import Refusal, decode, encode
+from privfed.errors import ArgumentError, IntegrityError, RefusedError
+from privfed.protocols import GroupMasked
+from privfed.protocols.client_opened.bindings import needed
+from privfed.protocols.client_opened.messages import Joined
+from privfed.protocols.client_opened.session import GroupSession
+from privfed.protocols.crypto.keys import Identity, bound, new_secret, public_key
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Listed, RosterRequest
+from tests.protocols.federations import Sums
+from tests.protocols.groups import QUESTION, Played
+
+N = 5
+
+
+def started(**options: Any) -> tuple[Sums, AdvertiseRequest, tuple[Listed, ...]]:
+    """Return a federation whose clients have advertised for a fit, and their list."""
+    run = Sums(GroupMasked(**options), N)
+    agreement = run.session.relay._agreement  # type: ignore[attr-defined]
+    request = AdvertiseRequest(new_secret(), agreement.digest)
+    listed = []
+    for i in range(N):
+        one = decode(run.clients[i].handle(encode(request)), Advertisement, sender="", stage="")
+        listed.append(Listed(i, one.key, one.signature))
+    return run, request, tuple(listed)
+
+
+def roster(run: Sums, request: AdvertiseRequest, listed: tuple[Listed, ...], **changed: Any) -> bytes:
+    relay, key = run.session.relay, new_secret()  # type: ignore[attr-defined]
+    signed = bound("advertise", 0xFFFFFFFF, request.fit, request.agreement, public_key(key))
+    message = RosterRequest(listed, public_key(key), relay._identity.sign(signed), ())
+    return encode(msgspec.structs.replace(message, **changed))
+
+
+def code(run: Sums, client: int, request: bytes) -> str:
+    reply = decode(run.clients[client].handle(request), Refusal | Envelope, sender="", stage="")
+    return reply.code if isinstance(reply, Refusal) else ""
+
+
+def forged(listed: tuple[Listed, ...]) -> tuple[Listed, ...]:
+    """Return the list with a key of the coordinator's in the place of client 3's."""
+    false = Identity.generate()
+    key = public_key(new_secret())
+    return (*listed[:3], Listed(3, key, false.sign(b"?")), *listed[4:])
+
+
+LISTS: dict[str, tuple[str, Callable[[tuple[Listed, ...]], tuple[Listed, ...]]]] = {
+    "in another order": ("roster:clients", lambda listed: listed[::-1]),
+    "one twice": ("roster:clients", lambda listed: (*listed, listed[-1])),
+    "without this client": ("roster:self", lambda listed: (listed[0], *listed[2:])),
+    "with an exchanged key": ("roster:signature", forged),
+    "with one's key under another's name": (
+        "roster:signature",
+        lambda listed: (*listed[:3], msgspec.structs.replace(listed[4], client=3)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("refusal", "change"), LISTS.values(), ids=LISTS.keys())
+def test_a_client_refuses_a_list(refusal: str, change: Callable[..., tuple[Listed, ...]]) -> None:
+    run, request, listed = started()
+    assert code(run, 1, roster(run, request, change(listed))) == refusal
+    assert code(run, 1, roster(run, request, listed)) == ""
+
+
+def test_a_client_refuses_a_list_that_the_coordinator_did_not_sign() -> None:
+    run, request, listed = started()
+    assert code(run, 1, roster(run, request, listed, signature=bytes(64))) == "roster:signature"
+
+
+def test_a_second_list_under_the_same_key_is_refused() -> None:
+    run, request, listed = started()
+    assert code(run, 1, roster(run, request, listed)) == ""
+    assert code(run, 1, roster(run, request, listed[:4])) == "message"
+
+
+def test_another_agreement_is_refused_and_a_request_that_comes_again_gets_the_same_key() -> None:
+    run, request, listed = started()
+    assert code(run, 1, encode(AdvertiseRequest(new_secret(), bytes(32)))) == "agreement"
+    again = decode(run.clients[1].handle(encode(request)), Advertisement, sender="", stage="")
+    assert again.key == listed[1].key
+    assert code(run, 1, roster(run, request, listed)) == ""
+    assert code(run, 1, encode(request)) == "message"
+
+
+def test_the_lowest_on_the_list_draws_the_secret_and_all_others_get_it() -> None:
+    played = Played(n=N)
+    groups = [played.group(i) for i in range(N)]
+    assert {group.leader for group in groups} == {0}
+    assert len({group.secret for group in groups}) == 1 and len(groups[0].secret) == 32
+    again = Played(n=N).group(0)
+    assert again.secret != groups[0].secret
+
+
+def test_only_the_leader_sends_boxes_and_keys_are_erased() -> None:
+    run, request, listed = started()
+    replies = [run.clients[i].handle(roster(run, request, listed)) for i in range(N)]
+    sizes = [len(one) for one in replies]
+    assert sizes[0] > sizes[1] + 4 * 60 and len(set(sizes[1:])) == 1
+    assert all(run.state(i).key == b"" for i in range(N))
+    assert run.state(0).group.secret and not run.state(1).group.secret
+
+
+CHANGES: dict[str, Callable[[dict[int, bytes]], bytes]] = {
+    "another client's": lambda boxes: boxes[2],
+    "altered": lambda boxes: boxes[1][:-1] + bytes([boxes[1][-1] ^ 1]),
+    "cut short": lambda boxes: boxes[1][:20],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_client_refuses_an_invitation(change: Callable[[dict[int, bytes]], bytes]) -> None:
+    played = Played(n=N, sums=0)
+    played.run.federation._drive(played.relay.open(), 0)
+    played.pose(0)
+    boxes = dict(played.relay._invitations)
+    request = played.request(1, 0, totals=())
+    assert played.code(1, 1, msgspec.structs.replace(request, invitation=change(boxes))) == "invitation"
+    assert played.code(1, 1, request) == "message"
+    assert played.code(1, 1, msgspec.structs.replace(request, invitation=boxes[1])) == ""
+
+
+def test_an_invitation_of_another_set_up_is_refused() -> None:
+    one, other = Played(n=N, sums=0), Played(n=N, sums=0)
+    for played in (one, other):
+        played.run.federation._drive(played.relay.open(), 0)
+        played.pose(0)
+    request = one.request(1, 0, totals=(), invitation=other.relay._invitations[1])
+    assert one.code(1, 1, request) == "invitation"
+
+
+def test_a_leader_that_sends_different_secrets_opens_nothing() -> None:
+    played = Played(n=N, sums=0)
+    played.run.federation._drive(played.relay.open(), 0)
+    state = played.run.state(0)
+    with played.run.stores[0].transaction() as transaction:
+        group = msgspec.structs.replace(state.group, secret=new_secret())
+        transaction.save(msgspec.structs.replace(state, group=group))
+    played.run.federation._opened = True
+    with pytest.raises(IntegrityError, match="clinic-0"):
+        played.run.ask(QUESTION)
+    assert not played.run.transcript.totals()
+
+
+def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
+    run = Sums(GroupMasked(), 6)
+    relay = run.session.relay  # type: ignore[attr-defined]
+
+    def cut(exchange: Any, replies: Any) -> Any:
+        if exchange.stage != "prepare" or 0 not in exchange.requests:
+            return replies
+        channel: Channel = relay._channels[0]
+        return [(0, channel.up(0, "prepare", Joined(b"12345", b""))), *replies[1:]]
+
+    # Five boxes of one byte have the right length of the whole: nobody can open them.
+    run.engine.change_replies = cut
+    with pytest.raises(RefusedError, match="invitation"):
+        run.ask(QUESTION)
+    run = Sums(GroupMasked(), 6)
+    relay = run.session.relay  # type: ignore[attr-defined]
+
+    def odd(exchange: Any, replies: Any) -> Any:
+        if exchange.stage != "prepare" or 0 not in exchange.requests:
+            return replies
+        return [(0, relay._channels[0].up(0, "prepare", Joined(b"1234567", b""))), *replies[1:]]
+
+    run.engine.change_replies = odd
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.dropped == {0: "prepare"} and total.rejected == {0: "boxes of another length"}
+
+
+def test_a_total_before_any_client_has_the_secret_is_an_error() -> None:
+    played, other = Played(n=N, sums=0), Played(n=N)
+    assert isinstance(played.run.session, GroupSession)
+    with pytest.raises(IntegrityError, match="before any client"):
+        played.standing.open(other.relay._totals[0])
+
+
+# --- the numbers ---
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "expected"),
+    [
+        (3, {}, (1, 2, 3)),
+        (5, {}, (1, 3, 4)),
+        (10, {}, (2, 5, 7)),
+        (10, {"colluders": 4, "honest": 2}, (4, 2, 6)),
+    ],
+)
+def test_terms(n: int, options: dict[str, int], expected: tuple[int, int, int]) -> None:
+    terms = GroupMasked(**options).terms(n, n, 10)
+    assert (terms.colluders, terms.honest, needed(n, terms)) == expected
+    assert terms.repeats == 3 and terms.min_clients == n
+
+
+def test_a_larger_cohort_is_taken_to_hold_the_same_share_of_colluders() -> None:
+    terms = GroupMasked(colluders=2, honest=3).terms(60, 10, 10)
+    assert needed(10, terms) == 5 and needed(60, terms) == 15
+
+
+@pytest.mark.parametrize(
+    ("clients", "smallest", "options", "match"),
+    [
+        (2, 2, {}, "at least 3"),
+        (201, 201, {}, "at most 200 clients, got 201"),
+        (5, 5, {"colluders": 4}, "do not fit"),
+        (5, 5, {"repeats": -1}, "repeats must be at least 0"),
+    ],
+)
+def test_terms_out_of_bounds_say_what_could_be(
+    clients: int, smallest: int, options: dict[str, int], match: str
+) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        GroupMasked(**options).terms(clients, smallest, 10)

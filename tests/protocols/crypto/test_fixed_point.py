@@ -1,0 +1,219 @@
+"""The fixed-point grid: sums come out as if each answer had been rounded to the grid, and never wrap."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privfed.core.domain import FloatArray
+from privfed.core.statistics import Entry, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
+from tests.protocols.federations import vectors, wide_vectors
+
+ENDS = st.one_of(
+    st.floats(-1e30, 1e30),
+    st.integers(-30, 30).map(float),
+    st.builds(lambda e, sign: sign * 2.0**e, st.integers(-40, 110), st.sampled_from([-1.0, 1.0])),
+)
+
+
+def spec(low: list[float], high: list[float], resolution: list[float]) -> StatisticsSpec:
+    return StatisticsSpec(Entry("x", (len(low),), low, high, resolution))
+
+
+@st.composite
+def grids(draw: st.DrawFn, words: str = "either") -> tuple[StatisticsSpec, int, Grid]:
+    """Draw ranges, the size of a cohort, and resolutions that one or two limbs can keep."""
+    n = draw(st.integers(1, 200))
+    ends = draw(st.lists(st.tuples(ENDS, ENDS).map(sorted), min_size=1, max_size=5))
+    bits = {"narrow": (1, 50), "wide": (64, 110), "either": (1, 110)}[words]
+    resolution = [
+        max(2.0**-200, n * max(abs(low), abs(high)) * 2.0 ** -draw(st.integers(*bits))) for low, high in ends
+    ]
+    one = spec([low for low, _ in ends], [high for _, high in ends], resolution)
+    return one, n, Grid(one, n)
+
+
+@st.composite
+def cohorts(draw: st.DrawFn, words: str = "either") -> tuple[Grid, StatisticsSpec, list[FloatArray]]:
+    """Draw a grid, and answers of a cohort within its size."""
+    one, n, grid = draw(grids(words))
+    members = draw(st.integers(1, min(n, 6)))
+    answers = []
+    for _ in range(members):
+        weight = np.array([draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1))) for _ in one.low])
+        inside = np.clip(one.low * (1 - weight) + one.high * weight, one.low, one.high)
+        # Values of a few steps reach the carry between the two limbs.
+        few = np.array([draw(st.integers(-3, 3)) for _ in one.low]) * grid.step
+        near_zero = draw(st.booleans()) & (few >= one.low) & (few <= one.high)
+        answers.append(np.where(near_zero, few, inside))
+    return grid, one, answers
+
+
+def added(grid: Grid, answers: list[FloatArray], clipped: int = 0) -> Words:
+    total = np.zeros(grid.size, dtype=np.uint64)
+    for answer in answers:
+        grid.add(total, grid.encode(answer, clipped))
+    return total
+
+
+def exact(grid: Grid, answers: list[FloatArray]) -> list[float]:
+    """Return the sum of the rounded answers by fractions, rounded to float64 once, at the end."""
+    return [
+        float(sum(round(Fraction(float(x)) / Fraction(float(step))) for x in column) * Fraction(float(step)))
+        for column, step in zip(zip(*answers, strict=True), grid.step, strict=True)
+    ]
+
+
+@given(cohorts())
+def test_decoding_the_sum_of_encodings_gives_the_sum_of_rounded_answers(
+    cohort: tuple[Grid, StatisticsSpec, list[FloatArray]],
+) -> None:
+    grid, _, answers = cohort
+    values, clipped, contributors = grid.decode(added(grid, answers))
+    np.testing.assert_array_equal(values, exact(grid, answers))
+    assert (clipped, contributors) == (0, len(answers))
+
+
+@given(cohorts("wide"))
+def test_the_law_holds_on_two_limbs(cohort: tuple[Grid, StatisticsSpec, list[FloatArray]]) -> None:
+    grid, one, answers = cohort
+    largest = np.maximum(np.abs(one.low), np.abs(one.high))
+    # `grids` asks for no resolution finer than 2^-200: entries near zero need no second limb for it.
+    assert (largest[grid.is_wide] > 0).all()
+    assert grid.is_wide[largest > 1e-20].all()
+    np.testing.assert_array_equal(grid.decode(added(grid, answers))[0], exact(grid, answers))
+
+
+@given(grids(), st.booleans())
+def test_a_whole_cohort_at_the_ends_of_the_ranges_does_not_wrap(
+    drawn: tuple[StatisticsSpec, int, Grid], low: bool
+) -> None:
+    one, n, grid = drawn
+    ends = one.low if low else one.high
+    values, _, contributors = grid.decode(added(grid, [ends] * n))
+    # Each answer is at most half a step from its rounding; the result is rounded to float64 once.
+    np.testing.assert_allclose(values, n * ends, rtol=1e-15, atol=float(n * grid.step.max()))
+    assert np.all(np.abs(values - n * ends) <= n * grid.step / 2 + 1e-15 * np.abs(n * ends))
+    assert contributors == n
+
+
+@given(grids())
+def test_the_step_is_a_power_of_two_and_at_most_the_resolution(
+    drawn: tuple[StatisticsSpec, int, Grid],
+) -> None:
+    one, _, grid = drawn
+    assert (grid.step <= one.resolution).all()
+    used = np.maximum(np.abs(one.low), np.abs(one.high)) > 0
+    assert (np.frexp(grid.step[used])[0] == 0.5).all()
+
+
+@given(grids("narrow"))
+def test_one_limb_is_used_where_it_is_fine_enough(drawn: tuple[StatisticsSpec, int, Grid]) -> None:
+    one, _, grid = drawn
+    assert grid.n_wide == 0
+    assert grid.size == one.size + 2
+
+
+@given(cohorts(), st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_subtracting_takes_back_what_was_added(
+    cohort: tuple[Grid, StatisticsSpec, list[FloatArray]], clipped: int, random: object
+) -> None:
+    grid, _, answers = cohort
+    rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
+    start = rng.integers(0, 2**64, grid.size, dtype=np.uint64)
+    words = [grid.encode(answer, clipped) for answer in answers]
+    words += [rng.integers(0, 2**64, grid.size, dtype=np.uint64) for _ in range(3)]
+    total = start.copy()
+    for one in words:
+        grid.add(total, one)
+    for one in reversed(words):
+        grid.subtract(total, one)
+    np.testing.assert_array_equal(total, start)
+
+
+@given(st.lists(st.lists(st.integers(0, 2**128 - 1), min_size=3, max_size=3), min_size=1, max_size=5))
+@settings(max_examples=50)
+def test_wide_entries_add_and_subtract_modulo_2_to_the_128(numbers: list[list[int]]) -> None:
+    grid = Grid(spec([-(2.0**100)] * 3, [2.0**100] * 3, [1.0] * 3), 3)
+    assert grid.n_wide == 3
+
+    def words(values: list[int]) -> Words:
+        low, high = [v % 2**64 for v in values], [v >> 64 for v in values]
+        return np.array([0, 0, *low, *high], dtype=np.uint64)
+
+    total, expected = words([0, 0, 0]), [0, 0, 0]
+    for place, values in enumerate(numbers):
+        (grid.subtract if place % 2 else grid.add)(total, words(values))
+        sign = -1 if place % 2 else 1
+        expected = [(e + sign * v) % 2**128 for e, v in zip(expected, values, strict=True)]
+    np.testing.assert_array_equal(total, words(expected))
+
+
+@pytest.mark.parametrize("steps", [-1, -5, -(2**40) - 1, -(2**63), -(2**64), -(2**70), 1, 5, 2**64, 2**70])
+def test_small_and_negative_values_of_a_wide_entry_are_exact(steps: int) -> None:
+    grid = Grid(spec([-(2.0**90)], [2.0**90], [2.0**-30]), 3)
+    assert grid.n_wide == 1
+    value = np.array([float(steps) * grid.step[0]])
+    assert grid.decode(added(grid, [value]))[0].tolist() == value.tolist()
+    assert grid.decode(added(grid, [value, -value]))[0].tolist() == [0.0]
+
+
+def test_entries_of_both_kinds_keep_their_places() -> None:
+    question = wide_vectors(6)
+    grid = Grid(question.spec, 5)
+    assert grid.is_wide.tolist() == [False, True] * 3
+    answer = np.array([1.0, -(2.0**79), 2.0, 2.0**78, -3.0, 5.0])
+    values, clipped, contributors = grid.decode(added(grid, [answer, answer], clipped=3))
+    np.testing.assert_array_equal(values, 2 * answer)
+    assert (clipped, contributors) == (6, 2)
+
+
+def test_clipped_counts_add_and_are_capped_so_that_they_cannot_wrap() -> None:
+    grid = Grid(vectors().spec, 200)
+    zeros = np.zeros(3)
+    total = np.zeros(grid.size, dtype=np.uint64)
+    for count in (0, 3, 10**15):
+        grid.add(total, grid.encode(zeros, count))
+    assert grid.decode(total)[1] == 3 + MAX_CLIPPED
+
+
+def test_an_entry_without_a_range_takes_no_bits() -> None:
+    grid = Grid(spec([0.0], [0.0], [1e-300]), 100)
+    assert grid.n_wide == 0
+    assert grid.decode(added(grid, [np.zeros(1)] * 2))[0].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 200])
+@pytest.mark.parametrize("high", [1e-320, 5e-324, 1e-300])
+def test_the_smallest_ranges_keep_a_step(high: float, n: int) -> None:
+    grid = Grid(spec([-high], [high], [1.0]), n)
+    assert grid.step[0] > 0
+    values, _, _ = grid.decode(added(grid, [np.array([high])] * n))
+    assert abs(values[0] - n * high) <= n * grid.step[0]
+
+
+def test_a_range_that_two_limbs_cannot_resolve_is_an_error_that_says_what_helps() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"sum over 10 clients needs more than 126 bits for entry 1 "
+    ) as e:
+        Grid(spec([0.0, -1e30], [1.0, 1e30], [0.1, 1e-10]), 10)
+    assert "largest 1e+31, resolution 1e-10" in str(e.value)
+    assert "declare a smaller domain or max_rows" in str(e.value)
+
+
+def test_a_sum_beyond_float64_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="more than 126 bits"):
+        Grid(spec([-1e308], [1e308], [1e300]), 10)
+
+
+def test_both_sides_find_the_same_grid_from_the_bytes_of_a_question() -> None:
+    question = wide_vectors()
+    grid, again = grid_of(question.to_bytes(), 7), Grid(question.spec, 7)
+    assert (grid.size, grid.n_narrow, grid.n_wide) == (again.size, again.n_narrow, again.n_wide)
+    np.testing.assert_array_equal(grid.step, again.step)

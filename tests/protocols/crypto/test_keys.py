@@ -1,0 +1,379 @@
+"""Primitives against published vectors, and bindings that cannot be confused.
+
+Vectors: RFC 7748 (X25519), RFC 8032 (Ed25519), RFC 5869 (HKDF), NIST SP 800-38A (AES-256).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privfed.protocols.masked as masking
+from privfed.errors import ArgumentError
+from privfed.protocols import Masked
+from privfed.protocols.crypto.fixed_point import Grid
+from privfed.protocols.crypto.keys import (
+    CryptographyError,
+    Identity,
+    Registry,
+    agree,
+    bound,
+    bound_prefix,
+    digest,
+    equal,
+    expand,
+    extract,
+    mac,
+    new_secret,
+    public_key,
+    seal,
+    unseal,
+    verify,
+    with_numbers,
+)
+from privfed.protocols.crypto.keystream import BLOCK_WORDS, Masker, keystream
+from privfed.protocols.masked.bindings import (
+    box_key,
+    lock_binding,
+    pair_mask_key,
+    receipt_data,
+    self_mask_key,
+)
+from privfed.protocols.masked.state import Pair
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.messages import Listed
+from privfed.protocols.setup.rules import box_binding, cohort_digest, sum_header
+from tests.protocols.federations import Sums, vectors, wide_vectors
+
+h = bytes.fromhex
+
+
+# --- published vectors ---
+
+
+@pytest.mark.parametrize(
+    ("scalar", "u", "result"),
+    [
+        pytest.param(
+            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
+            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
+            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552",
+            id="section-5.2",
+        ),
+        pytest.param(
+            "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
+            "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f",
+            "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742",
+            id="section-6.1-alice",
+        ),
+        pytest.param(
+            "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
+            "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a",
+            "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742",
+            id="section-6.1-bob",
+        ),
+    ],
+)
+def test_x25519_of_rfc_7748(scalar: str, u: str, result: str) -> None:
+    assert agree(h(scalar), h(u)).hex() == result
+
+
+def test_x25519_public_keys_of_rfc_7748() -> None:
+    alice = h("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+    bob = h("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+    assert public_key(alice).hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+    assert public_key(bob).hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+
+
+@pytest.mark.parametrize(
+    ("secret", "public", "message", "signature"),
+    [
+        pytest.param(
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            "",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
+            "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+            id="test-1",
+        ),
+        pytest.param(
+            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+            "72",
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da"
+            "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+            id="test-2",
+        ),
+    ],
+)
+def test_ed25519_of_rfc_8032(secret: str, public: str, message: str, signature: str) -> None:
+    identity = Identity(h(secret))
+    assert identity.public.hex() == public
+    assert identity.sign(h(message)).hex() == signature
+    verify(h(public), h(signature), h(message))
+    with pytest.raises(CryptographyError, match="does not hold"):
+        verify(h(public), h(signature), h(message) + b"\0")
+
+
+def test_expand_gives_the_first_32_bytes_of_rfc_5869() -> None:
+    # Test case 1: its output has 42 bytes.
+    prk = h("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5")
+    okm = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    assert expand(prk, h("f0f1f2f3f4f5f6f7f8f9")).hex() == okm[:64]
+
+
+def test_extract_gives_the_first_32_bytes_of_rfc_5869() -> None:
+    # Test case 3: no salt, no info.
+    okm = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
+    assert extract(b"\x0b" * 22, b"").hex() == okm[:64]
+
+
+def aes(key: bytes, block: bytes) -> bytes:
+    encryptor = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+    return encryptor.update(block)
+
+
+def counted(key: bytes, size: int) -> np.ndarray:
+    """Return a keystream made block by block: AES of 0, 1, 2, ... as NIST SP 800-38A, section 6.5, says."""
+    blocks = -(-size // 2)
+    stream = b"".join(aes(key, counter.to_bytes(16, "big")) for counter in range(blocks))
+    return np.frombuffer(stream, dtype="<u8")[:size].astype(np.uint64)
+
+
+NIST_KEY = h("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+
+
+def test_the_block_cipher_of_nist_sp_800_38a() -> None:
+    # F.5.5 (CTR-AES256) starts its counter at f0f1...ff; ours start at zero, so only its blocks fit.
+    assert aes(NIST_KEY, bytes(range(0xF0, 0x100))).hex() == "0bdf7df1591716335e9a8b15c860c502"
+    assert aes(NIST_KEY, h("6bc1bee22e409f96e93d7e117393172a")).hex() == "f3eed1bdb5d2a03c064b5a7e3db181f8"
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 64, 1001])
+@pytest.mark.parametrize("key", [NIST_KEY, bytes(32)])
+def test_keystreams_are_aes_256_in_counter_mode_from_zero(key: bytes, size: int) -> None:
+    np.testing.assert_array_equal(keystream(key, size), counted(key, size))
+
+
+@pytest.mark.parametrize("size", [2, 2 * BLOCK_WORDS, 2 * BLOCK_WORDS + 7])
+def test_masking_adds_the_keystream_and_unmasking_subtracts_it(size: int) -> None:
+    grid = Grid(vectors(size).spec, 5)
+    total = np.arange(grid.size, dtype=np.uint64)
+    Masker(grid).add(total, NIST_KEY)
+    np.testing.assert_array_equal(
+        total, np.arange(grid.size, dtype=np.uint64) + keystream(NIST_KEY, grid.size)
+    )
+    other = Masker(grid)
+    other.subtract(total, NIST_KEY)
+    np.testing.assert_array_equal(total, np.arange(grid.size, dtype=np.uint64))
+
+
+def test_masks_of_wide_entries_carry() -> None:
+    grid = Grid(wide_vectors(9).spec, 5)
+    start = np.full(grid.size, 2**64 - 1, dtype=np.uint64)
+    total = start.copy()
+    Masker(grid).add(total, NIST_KEY)
+    stream = keystream(NIST_KEY, grid.size).tolist()
+    narrow, wide = grid.n_narrow, grid.n_wide
+    for place in range(wide):
+        mask = (stream[narrow + wide + place] << 64) + stream[narrow + place]
+        value = (int(total[narrow + wide + place]) << 64) + int(total[narrow + place])
+        assert value == (2**128 - 1 + mask) % 2**128
+    Masker(grid).subtract(total, NIST_KEY)
+    np.testing.assert_array_equal(total, start)
+
+
+# --- key agreement ---
+
+SMALL_ORDER = [
+    # The points of small order in RFC 7748's encoding: an all-zero result whatever the secret.
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+]
+
+
+@pytest.mark.parametrize("public", SMALL_ORDER)
+def test_an_all_zero_x25519_result_is_an_error(public: str) -> None:
+    with pytest.raises(CryptographyError, match="unusable public key"):
+        agree(new_secret(), h(public))
+
+
+@pytest.mark.parametrize("public", [b"", bytes(31), bytes(33)])
+def test_a_public_key_of_another_length_is_an_error(public: bytes) -> None:
+    with pytest.raises(CryptographyError):
+        agree(new_secret(), public)
+    with pytest.raises(CryptographyError):
+        verify(public, bytes(64), b"")
+
+
+def test_secrets_and_identities_are_drawn_anew() -> None:
+    assert len({new_secret() for _ in range(100)} | {Identity.generate().secret for _ in range(100)}) == 200
+
+
+@pytest.mark.parametrize(
+    ("clients", "server"),
+    [((bytes(32), bytes(31)), bytes(32)), ((bytes(32),), b""), ((b"\1" * 32, b"\1" * 32), bytes(32))],
+)
+def test_a_registry_needs_keys_of_their_own(clients: tuple[bytes, ...], server: bytes) -> None:
+    with pytest.raises(ArgumentError, match="registry"):
+        Registry(clients, server)
+
+
+def test_registries_have_the_same_digest_only_where_they_are_the_same() -> None:
+    keys = [bytes([i]) * 32 for i in range(4)]
+    registries = [
+        Registry((keys[0], keys[1]), keys[2]),
+        Registry((keys[1], keys[0]), keys[2]),
+        Registry((keys[0],), keys[2]),
+        Registry((keys[0], keys[1]), keys[3]),
+    ]
+    assert len({one.digest() for one in registries}) == 4
+
+
+# --- bindings ---
+
+TAGS = st.text("abcdefgh ", min_size=1, max_size=16)
+PARTS = st.one_of(st.integers(0, 2**64 - 1), st.binary(max_size=20))
+
+
+@given(TAGS, st.lists(PARTS, max_size=5), TAGS, st.data())
+def test_bound_is_injective_over_parts_of_the_same_kinds(
+    tag: str, parts: list[int | bytes], other_tag: str, data: st.DataObject
+) -> None:
+    kinds = [st.integers(0, 2**64 - 1) if isinstance(part, int) else st.binary(max_size=20) for part in parts]
+    # Most parts stay the same, so that differences are small and lengths move about.
+    other = [data.draw(st.one_of(st.just(part), kind)) for part, kind in zip(parts, kinds, strict=True)]
+    assert (bound(tag, *parts) == bound(other_tag, *other)) == ((tag, parts) == (other_tag, other))
+
+
+@given(st.lists(st.binary(max_size=12), max_size=4), st.lists(st.binary(max_size=12), max_size=4))
+def test_bytes_cannot_move_from_one_part_to_the_next(one: list[bytes], other: list[bytes]) -> None:
+    assert (bound("t", *one) == bound("t", *other)) == (one == other)
+    assert (digest("t", *one) == digest("t", *other)) == (one == other)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=5), st.lists(st.integers(0, 2**64 - 1), max_size=5))
+def test_numbers_cannot_be_confused(one: list[int], other: list[int]) -> None:
+    assert (bound("t", *one) == bound("t", *other)) == (one == other)
+
+
+@given(TAGS, st.lists(PARTS, max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=3))
+def test_a_prefix_with_numbers_is_the_same_as_binding_all_at_once(
+    tag: str, parts: list[int | bytes], numbers: list[int]
+) -> None:
+    assert with_numbers(bound_prefix(tag, *parts), *numbers) == bound(tag, *parts, *numbers)
+
+
+def test_every_tag_fits_its_field() -> None:
+    # A longer tag would run into its first part.
+    sources = "".join(path.read_text() for path in Path(masking.__path__[0]).glob("*.py"))
+    tags = re.findall(r'(?:bound|bound_prefix|digest)\(\s*"([^"]+)"', sources)
+    assert len(set(tags)) >= 15
+    assert max(len(tag) for tag in tags) <= 16
+
+
+SECRETS = [bytes([i]) * 32 for i in range(1, 9)]
+PAIR, HEADER, SESSION = Pair(SECRETS[0], SECRETS[1]), SECRETS[2], SECRETS[3]
+PUBLIC = public_key(SECRETS[4])
+
+
+@pytest.mark.parametrize(
+    ("binding", "arguments"),
+    [
+        pytest.param(self_mask_key, [SECRETS[0], SESSION, 3, 1, HEADER], id="self-mask"),
+        pytest.param(pair_mask_key, [SECRETS[0], PUBLIC, SESSION, 3, 1, 2, HEADER], id="pair-mask"),
+        pytest.param(lock_binding, [HEADER, 1, b"\0\1", (4,)], id="lock"),
+        pytest.param(receipt_data, [3, 1, 2, HEADER], id="receipt"),
+        pytest.param(box_key, [PAIR, SESSION, 3, 1, 2], id="box-key"),
+        pytest.param(box_binding, [SESSION, 3, 1, 2, 5, 6, HEADER, PUBLIC, SECRETS[5]], id="box"),
+        pytest.param(sum_header, [SESSION, 3, 4, b"question", HEADER, b"\1\1"], id="header"),
+        pytest.param(cohort_digest, [1, (0, 2, 3)], id="cohort"),
+    ],
+)
+def test_what_is_bound_depends_on_every_argument(
+    binding: Callable[..., bytes], arguments: list[object]
+) -> None:
+    others: dict[type, object] = {int: 9, tuple: (7, 8), Pair: Pair(SECRETS[6], SECRETS[7])}
+    results = {binding(*arguments)}
+    for place, one in enumerate(arguments):
+        other = others.get(type(one), public_key(SECRETS[6]) if one == PUBLIC else b"another")
+        if one in SECRETS:
+            other = SECRETS[7]
+        results.add(binding(*arguments[:place], other, *arguments[place + 1 :]))
+    assert len(results) == len(arguments) + 1
+    assert binding(*arguments) in results
+
+
+def test_pair_masks_are_the_same_from_either_side() -> None:
+    one, other = SECRETS[0], SECRETS[1]
+    here = pair_mask_key(one, public_key(other), SESSION, 3, 1, 2, HEADER)
+    assert here == pair_mask_key(other, public_key(one), SESSION, 3, 2, 1, HEADER)
+
+
+def test_sessions_differ_by_agreement_fit_and_list() -> None:
+    run, other = Sums(Masked(), 3), Sums(Masked(), 3)
+    agreements = [one.session._agreement for one in (run, other)]  # type: ignore[attr-defined]
+    lists = [
+        tuple(Listed(i, key, bytes(64)) for i, key in enumerate(keys))
+        for keys in (SECRETS[:3], SECRETS[1:4], SECRETS[:2])
+    ]
+    fits = (SECRETS[6], SECRETS[7])
+    sessions = {session_of(*given) for given in itertools.product(agreements, fits, lists)}
+    assert len(sessions) == 12
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_a_number_beyond_eight_bytes_is_never_cut(number: int) -> None:
+    with pytest.raises(OverflowError):
+        bound("t", number)
+
+
+def test_receipts_differ_by_key_and_by_what_they_say() -> None:
+    keys, said = (bytes(32), b"\1" * 32), (b"", b"a", b"ab")
+    receipts = {mac(key, info) for key, info in itertools.product(keys, said)}
+    assert len(receipts) == 6 and {len(one) for one in receipts} == {16}
+    assert equal(mac(keys[0], b"a"), mac(keys[0], b"a"))
+
+
+# --- boxes ---
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=100), st.binary(max_size=40))
+def test_unsealing_gives_what_was_sealed(key: bytes, plain: bytes, associated: bytes) -> None:
+    sealed = seal(key, plain, associated)
+    assert unseal(key, sealed, associated) == plain
+    assert len(sealed) == len(plain) + 28
+    assert seal(key, plain, associated) != sealed
+
+
+def test_every_altered_bit_of_a_box_is_noticed() -> None:
+    key, plain, associated = new_secret(), b"shares", b"who and for whom"
+    sealed = seal(key, plain, associated)
+    for bit in range(8 * len(sealed)):
+        altered = bytearray(sealed)
+        altered[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CryptographyError):
+            unseal(key, bytes(altered), associated)
+    for end in range(len(sealed)):
+        with pytest.raises(CryptographyError):
+            unseal(key, sealed[:end], associated)
+    for data in (b"", b"who and for whoM", b"who and for whom\0"):
+        with pytest.raises(CryptographyError):
+            unseal(key, sealed, data)
+    with pytest.raises(CryptographyError):
+        unseal(new_secret(), sealed, associated)
+    with pytest.raises(CryptographyError):
+        unseal(key, sealed + b"\0", associated)

@@ -1,0 +1,233 @@
+"""The named attacks with keys that are not a client's, and with old messages, in two halves each.
+
+| attack | guard that is taken out in the second half |
+|---|---|
+| invented neighbours | `check_roster`: signatures of the registry |
+| substituted mask keys | mask key in the box's data |
+| number asked twice | `check_number` |
+| preparation of an old number | number in the box's key and data |
+| preparation of an old fit | fresh keys and session |
+| whole requests again | the number, the session and the kept reply |
+| more sums than agreed | `check_number`; the count is kept from one set-up to the next |
+
+The last test shows what is not promised: the difference of two totals.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed.protocols.crypto.keys import new_secret, public_key
+from privfed.protocols.masked.client import MaskedClient
+from tests.protocols.hostile import weaker
+from tests.protocols.hostile.attack import (
+    ALL,
+    OTHERS,
+    OVERLAPPING,
+    VICTIM,
+    N,
+    calls,
+    collected,
+    opened,
+)
+from tests.protocols.hostile.loot import Loot
+from tests.protocols.hostile.server import HostileServer
+from tests.protocols.hostile.weaker import ForgetsAnswers, KeepsKeys
+from tests.protocols.hostile.world import World, terms_of
+
+# --- who is who ---
+
+
+def invented() -> tuple[HostileServer, str]:
+    """Make up all clients but one."""
+    server = HostileServer(World(N, corrupted=OTHERS, impostors=OTHERS))
+    fit_id = new_secret()
+    fit = server.fit_of(fit_id, [server.advertise(i, fit_id) for i in server.everyone])
+    refused = server.join(fit, VICTIM, [(1, 0)])
+    for i in OTHERS:
+        with pytest.MonkeyPatch.context() as patch:
+            weaker.without_signatures(patch)
+            assert server.join(fit, i, [(1, 0)]) == ""
+    if not refused:
+        server.collect(fit, VICTIM, 1)
+    return server, refused
+
+
+def test_neighbours_that_the_server_invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, refused = invented()
+    assert refused == "roster:signature"
+    assert opened(server) == set()
+
+    weaker.without_signatures(monkeypatch)
+    server, refused = invented()
+    assert opened(server) == {frozenset({VICTIM})}
+
+
+def substituted(secret: bytes) -> tuple[HostileServer, str]:
+    """Give the victim the server's mask key as that of all others, and the others a fair sum."""
+    server = HostileServer(World(N))
+    fit = server.open([(1, 0)])
+    theirs = {
+        j: msgspec.structs.replace(fit.preparations[1, 0, j], mask_key=public_key(secret)) for j in OTHERS
+    }
+    refused = server.collect(fit, VICTIM, 1, swap=theirs)
+    assert server.collect_all(fit, 1, OTHERS) == []
+    server.unmask_all(fit, 1, calls(OTHERS, ()))
+    return server, refused
+
+
+def test_mask_keys_that_the_server_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = new_secret()
+    server, refused = substituted(secret)
+    assert refused.startswith("box:")
+    assert opened(server, own=[secret]) == set()
+
+    weaker.without_key_binding(monkeypatch)
+    server, refused = substituted(secret)
+    assert frozenset({VICTIM}) in opened(server, own=[secret])
+
+
+# --- replays ---
+
+
+def number_twice() -> tuple[HostileServer, list[str]]:
+    server, fit = collected(World(N))
+    assert server.unmask_all(fit, 1, calls(ALL, ())) == []
+    refusals = server.collect_all(fit, 1, OTHERS, question=1)
+    server.unmask_all(fit, 1, calls(OTHERS, {VICTIM}))
+    return server, refusals
+
+
+def test_number_that_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, refusals = number_twice()
+    assert refusals == ["message"] * (N - 1)
+    assert opened(server) == {ALL}
+
+    weaker.with_numbers_again(monkeypatch)
+    server, _ = number_twice()
+    assert frozenset({VICTIM}) in opened(server)
+
+
+def old_preparation(side: type, *, other_fit: bool) -> tuple[HostileServer, list[str]]:
+    """After a fair sum, ask the others again with the victim's old preparation, and call it dead."""
+    server, fit = collected(World(N, side=side))
+    assert server.unmask_all(fit, 1, calls(ALL, ())) == []
+    number = 1 if other_fit else 2
+    later = server.open([(1, 0)]) if other_fit else fit
+    server.prepare(later, number)
+    swap = {VICTIM: fit.preparations[1, 0, VICTIM]}
+    refusals = server.collect_all(later, number, OTHERS, swap=swap)
+    server.unmask_all(later, number, calls(OTHERS, {VICTIM}))
+    return server, refusals
+
+
+def test_preparation_of_an_old_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, refusals = old_preparation(MaskedClient, other_fit=False)
+    assert refusals == [f"box:{VICTIM}"] * (N - 1)
+    assert opened(server) == {ALL}
+
+    weaker.without_number(monkeypatch)
+    server, refusals = old_preparation(MaskedClient, other_fit=False)
+    assert refusals == []
+    assert frozenset({VICTIM}) in opened(server)
+
+
+def test_preparation_of_an_old_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, refusals = old_preparation(MaskedClient, other_fit=True)
+    assert refusals == [f"box:{VICTIM}"] * (N - 1)
+    assert opened(server) == {ALL}
+
+    weaker.without_session(monkeypatch)
+    server, refusals = old_preparation(KeepsKeys, other_fit=True)
+    assert refusals == []
+    assert frozenset({VICTIM}) in opened(server)
+
+
+@pytest.mark.parametrize("other_fit", [False, True])
+def test_whole_requests_that_are_replayed(other_fit: bool) -> None:
+    """Only the very last request is answered again, and byte for byte as before."""
+    world = World(N)
+    server, fit = collected(world)
+    server.unmask_all(fit, 1, calls(ALL, ()))
+    replies = [(i, request, world.ask(i, request)) for i, request in fit.requests[-N:]]
+    if other_fit:
+        server.open([(1, 0)])
+    else:
+        assert all(world.ask(i, request) == reply for i, request, reply in replies)
+        server.prepare(fit, 2)
+    for i, request in fit.requests[: -N if other_fit else -2 * N]:
+        reply = world.ask(i, request)
+        assert b"Refusal" in reply or len(reply) < 200
+    assert opened(server) == {ALL}
+
+
+def three_sums(side: type) -> HostileServer:
+    """Ask two sums in one set-up and a third after another, of clients that agreed to two."""
+    server = HostileServer(World(N, terms=terms_of(N, max_sums=2), side=side))
+    fit = server.open([(1, 0), (2, 0), (3, 0)])
+    for number in (1, 2, 3):
+        server.collect_all(fit, number, ALL)
+        server.unmask_all(fit, number, calls(ALL, ()))
+    fit = server.open([(1, 0)])
+    server.collect_all(fit, 1, ALL)
+    server.unmask_all(fit, 1, calls(ALL, ()))
+    return server
+
+
+def test_more_sums_than_were_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = three_sums(MaskedClient)
+    assert server.refusals == ["policy:max_sums"] * 2 * N
+    assert len(Loot(server).opened()) == 2
+
+    assert len(Loot(three_sums(ForgetsAnswers)).opened()) == 3
+    weaker.without_max_sums(monkeypatch)
+    assert len(Loot(three_sums(MaskedClient)).opened()) == 4
+
+
+# --- refusals that other guards stand behind ---
+
+
+def test_only_a_prepared_cohort_and_a_list_with_oneself_is_answered() -> None:
+    server = HostileServer(World(11, rule=OVERLAPPING))
+    fit = server.open([(1, 1)])
+    server.prepare(fit, 1, 2, range(6, 11))
+    of_first = fit.preparations[1, 1, VICTIM]
+    fit.preparations[1, 2, VICTIM] = of_first
+    assert server.collect(fit, VICTIM, 1, cohort=2) == "message"
+    assert server.collect(fit, VICTIM, 1, cohort=1, prepared=range(5)) == "prepared:list"
+    assert server.collect(fit, 0, 1, cohort=1, prepared=range(5)) == ""
+
+
+def test_only_the_last_sum_is_unmasked() -> None:
+    server, fit = collected(World(N))
+    told = server.upload_of(fit, 0, 1)
+    assert told is not None
+    told.number = 2  # the server names another number in the second exchange
+    assert server.unmask(fit, 0, 2) == "message"
+    told.number = 1
+    server.prepare(fit, 2)
+    assert server.collect(fit, 1, 2) == ""
+    assert server.unmask(fit, 1, 1) == "message"
+    # A number that is passed by four later ones is closed, in flight or not.
+    for number in range(3, 8):
+        server.prepare(fit, number, clients=[0])
+    for told.number in range(1, 8):
+        assert server.unmask(fit, 0, told.number) == "message"
+
+
+# --- what is not promised ---
+
+
+def test_two_sums_of_one_question_that_differ_by_a_client_differ_by_that_client() -> None:
+    """Totals are seen, and the promise is about each sum for itself: SECURITY.md says so."""
+    server, fit = collected(World(N))
+    server.unmask_all(fit, 1, calls(ALL, ()))
+    server.prepare(fit, 2)
+    server.collect_all(fit, 2, OTHERS)
+    server.unmask_all(fit, 2, calls(OTHERS, {VICTIM}))
+    one, other = Loot(server).opened()
+    victim = server.upload_of(fit, VICTIM, 1)
+    assert victim is not None
+    np.testing.assert_array_equal(one.words - other.words, victim.truth)

@@ -1,0 +1,259 @@
+"""A client that keeps to the form of messages and lies in them: it may stop a sum, never falsify it unseen.
+
+What it answers is its own affair: any number in range is a valid answer, and stays one here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed.core.engine import Exchange, Replies
+from privfed.core.messages import Refusal, decode, encode
+from privfed.errors import IntegrityError, ProtocolError
+from privfed.protocols import Masked
+from privfed.protocols.crypto.keys import bound
+from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
+from tests.protocols.federations import Sums
+from tests.protocols.tapes import (
+    QUESTION,
+    Forger,
+    N,
+    Nonsense,
+    resealed,
+)
+
+
+def replace(**fields: Any) -> Callable[[Any], Any]:
+    """Return a change of fields; a function of the old value, or the new value."""
+
+    def change(message: Any) -> Any:
+        return msgspec.structs.replace(
+            message,
+            **{name: one(getattr(message, name)) if callable(one) else one for name, one in fields.items()},
+        )
+
+    return change
+
+
+def prepared_as(**fields: Any) -> Callable[[Any], Any]:
+    """Return a change of a message's preparations."""
+    return replace(preparations=lambda sent: tuple(replace(**fields)(one) for one in sent))
+
+
+LIES = [
+    pytest.param("collect", replace(words=lambda w: w[:-8]), id="upload-shorter"),
+    pytest.param("collect", replace(words=lambda w: bytes(w) + bytes(8)), id="upload-longer"),
+    pytest.param("collect", replace(words=b""), id="upload-empty"),
+    pytest.param("collect", replace(words=lambda w: w[:-3]), id="upload-of-part-of-a-word"),
+    pytest.param("collect", replace(receipts=lambda r: r[:-16]), id="receipts-fewer"),
+    pytest.param("collect", replace(receipts=b""), id="receipts-none"),
+    pytest.param("collect", prepared_as(number=77), id="preparation-of-no-sum"),
+    pytest.param("collect", prepared_as(cohort=77), id="preparation-of-another-cohort"),
+    pytest.param("collect", prepared_as(boxes=lambda b: b[:-1]), id="boxes-shorter"),
+    pytest.param("collect", prepared_as(mask_key=bytes(32)), id="mask-key-of-small-order"),
+    pytest.param("collect", lambda message: Prepared(()), id="another-message"),
+    pytest.param("collect", lambda message: Unmasking((), b"", b"", ()), id="a-later-message"),
+    pytest.param("unmask", replace(left_out=(3,)), id="leaves-itself-out"),
+    pytest.param("unmask", replace(left_out=(99,)), id="leaves-nobody-out"),
+    pytest.param("unmask", replace(left_out=(1, 0), answer_shares=lambda s: s[64:]), id="left-out-unsorted"),
+    pytest.param("unmask", replace(left_out=(1, 1), answer_shares=lambda s: s[32:]), id="left-out-twice"),
+    pytest.param("unmask", replace(answer_shares=lambda s: s[:-32]), id="shares-fewer"),
+    pytest.param("unmask", replace(answer_shares=lambda s: s[:-1]), id="shares-of-part-of-a-key"),
+    pytest.param("unmask", replace(answer_shares=b""), id="shares-none"),
+    pytest.param("unmask", lambda message: Upload(b"", b"", ()), id="an-earlier-message"),
+]
+
+
+@pytest.mark.parametrize(("stage", "lie"), LIES)
+def test_a_reply_that_is_well_sealed_and_wrong_is_thrown_away(
+    forged: Callable[..., Forger], stage: str, lie: Callable[[Any], Any]
+) -> None:
+    run = Sums(Masked(), N)
+    run.ask(QUESTION)
+
+    def forge(exchange: Exchange, client: int, reply: bytes) -> list[bytes]:
+        return [resealed(run, 3, reply, lie)] if (exchange.stage, client) == (stage, 3) else []
+
+    forger = forged(run, forge, instead=True)
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.dropped == {3: stage} and set(total.rejected) == {3}
+    forger.assert_all_thrown_away()
+    forger.forge = lambda *_: []
+    assert run.ask(QUESTION).contributors == tuple(range(N))
+
+
+def test_a_client_whose_boxes_do_not_open_is_left_out_of_the_sum() -> None:
+    run = Sums(Masked(), N)
+    stages: list[str] = []
+
+    def change(exchange: Exchange, replies: Replies) -> Replies:
+        stages.append(exchange.stage)
+        lie = prepared_as(boxes=lambda boxes: bytes(len(boxes)))
+        # In the first collect another client's bytes are damaged: it is named though it is asked again.
+        damaged = 1 if stages.count("collect") == 1 and exchange.stage == "collect" else None
+        return [
+            (
+                i,
+                b"?"
+                if i == damaged
+                else resealed(run, i, one, lie)
+                if i == 3 and exchange.stage == "prepare"
+                else one,
+            )
+            for i, one in replies
+        ]
+
+    run.engine.change_replies = change
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.contributors == (0, 1, 2, 4)
+    assert total.dropped == {3: "prepare"} and set(total.rejected) == {1}
+    assert stages == ["advertise", "prepare", "collect", "prepare", "collect", "unmask"]
+    # Above c accusers, it is out for good.
+    for _ in range(2):
+        assert run.ask(QUESTION).contributors == (0, 1, 2, 4)
+
+
+SPOILED = [
+    pytest.param(replace(locked=lambda s: s[:-1]), id="locked-shorter"),
+    pytest.param(replace(locked=b""), id="locked-empty"),
+    pytest.param(replace(locked=lambda s: bytes(len(s))), id="locked-zeros"),
+    pytest.param(replace(answer_shares=lambda s: bytes(len(s))), id="shares-zeros"),
+    pytest.param(replace(answer_shares=lambda s: b"\1" + s[1:]), id="one-share-wrong"),
+    pytest.param(replace(left_out=(1,), answer_shares=lambda s: s[32:]), id="leaves-one-out"),
+]
+
+
+@pytest.mark.parametrize("lie", SPOILED)
+def test_wrong_shares_of_one_client_do_not_spoil_the_sum(lie: Callable[[Any], Any]) -> None:
+    run = Sums(Masked(), 7)
+    run.ask(QUESTION)
+    run.engine.change_replies = lambda exchange, replies: [
+        (i, resealed(run, i, reply, lie) if (exchange.stage, i) == ("unmask", 3) else reply)
+        for i, reply in replies
+    ]
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.contributors == tuple(range(7))
+
+
+def test_a_contributor_that_counts_itself_twice_is_noticed() -> None:
+    run = Sums(Masked(), N)
+    run.ask(QUESTION)
+
+    def counted_twice(words: bytes) -> bytes:
+        vector = np.frombuffer(words, dtype="<u8").copy()
+        vector[-1] += np.uint64(1)
+        return vector.tobytes()
+
+    run.engine.change_replies = lambda exchange, replies: [
+        (
+            i,
+            resealed(run, i, one, replace(words=counted_twice))
+            if (exchange.stage, i) == ("collect", 3)
+            else one,
+        )
+        for i, one in replies
+    ]
+    with pytest.raises(IntegrityError, match="of 5 clients counts 6"):
+        run.ask(QUESTION)
+    assert len(run.transcript.totals()) == 1
+    run.engine.change_replies = None
+    run.assert_exact(run.ask(QUESTION), QUESTION)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "box:",
+        "box:\N{SUPERSCRIPT TWO}",
+        "box:-1",
+        "box:3",
+        "box:77",
+        "box:" + "9" * 5000,
+        "x" * 10_000,
+        "\0",
+    ],
+)
+def test_whatever_code_a_client_refuses_with_the_sum_goes_on(code: str) -> None:
+    run = Sums(Masked(), N)
+    run.engine.change_replies = lambda exchange, replies: [
+        (
+            i,
+            resealed(run, i, reply, lambda message: Refusal(code))
+            if (exchange.stage, i) == ("collect", 3)
+            else reply,
+        )
+        for i, reply in replies
+    ]
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.dropped == {3: "collect"}
+
+
+def test_a_client_that_advertises_an_unusable_key_is_left_out() -> None:
+    run = Sums(Masked(), N)
+
+    def unusable(exchange: Exchange, replies: Replies) -> Replies:
+        if exchange.stage != "advertise":
+            return replies
+        request = decode(exchange.requests[3], AdvertiseRequest, sender="", stage="")
+        signed = bound("advertise", 3, request.fit, request.agreement, bytes(32))
+        signature = run.sides[3]._identity.sign(signed)  # type: ignore[attr-defined]
+        return [(i, encode(Advertisement(bytes(32), signature)) if i == 3 else one) for i, one in replies]
+
+    run.engine.change_replies = unusable
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert total.dropped == {3: "advertise"} and set(total.rejected) == {3}
+
+
+def fuzz_liars(sessions: int, seed: int) -> dict[str, int]:
+    """Let one client of nine send well-sealed nonsense in every sum; count what came of it."""
+    rng, counts = random.Random(seed), {"opened": 0, "failed": 0}
+    nonsense = Nonsense(rng)
+
+    def lie(message: Any) -> Any:
+        # What it answers is its own affair: any number of its own is a valid answer.
+        altered = nonsense(message)
+        return (
+            msgspec.structs.replace(altered, words=message.words) if isinstance(message, Upload) else altered
+        )
+
+    for _ in range(sessions):
+        run, stage = Sums(Masked(), 9), ""
+        run.ask(QUESTION)
+        run.engine.change_replies = lambda exchange, replies: [
+            (i, resealed(run, i, one, lie) if (exchange.stage, i) == (stage, 3) else one)  # noqa: B023
+            for i, one in replies
+        ]
+        for _ in range(6):
+            stage = rng.choice(["collect", "unmask"])
+            try:
+                total = run.ask(QUESTION)
+            except ProtocolError:
+                counts["failed"] += 1
+            else:
+                run.assert_exact(total, QUESTION)
+                counts["opened"] += 1
+    return counts
+
+
+def test_one_lying_client_may_stop_a_sum_and_never_gives_a_wrong_one() -> None:
+    counts = fuzz_liars(25, seed=10)
+    assert counts["opened"] > 5 * counts["failed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_client_that_lies_for_long() -> None:
+    fuzz_liars(500, seed=11)

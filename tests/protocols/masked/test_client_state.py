@@ -1,0 +1,228 @@
+"""What a client keeps between messages: over files, through crashes, and no longer than it needs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.core.conversation import Ask
+from privfed.core.engine import Client, Exchange, Replies
+from privfed.core.federation import Federation
+from privfed.core.messages import Refusal, decode
+from privfed.core.transcript import Exchanged, Transcript
+from privfed.engines.faults import Fault
+from privfed.engines.in_process import InProcessEngine
+from privfed.party.state import FileStore, MemoryStore
+from privfed.protocols import Masked
+from privfed.protocols.crypto.keys import public_key
+from privfed.protocols.masked.client import MaskedClient
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.masked.state import state_from_bytes, state_to_bytes
+from privfed.protocols.setup.channel import Channel
+from privfed.protocols.setup.messages import Advertisement, Envelope
+from tests.protocols.federations import Recorder, Sums, seeded, wide_vectors
+from tests.protocols.tapes import (
+    QUESTION,
+    ROUNDS,
+    N,
+    taped,
+)
+
+
+def stored(folder: Path) -> Callable[[int], FileStore]:
+    return lambda client: FileStore(folder / f"client-{client}", state_to_bytes, state_from_bytes)
+
+
+class Process(Client):
+    """A client of which every message meets a new process: all that it knows, it read from disk."""
+
+    def __init__(self, run: Sums, client: int, store: Callable[[int], FileStore]) -> None:
+        self._run, self._number, self._fresh = run, client, store
+
+    def handle(self, request: bytes) -> bytes:
+        side = self._run.sides[self._number]
+        assert isinstance(side, MaskedClient)
+        anew = MaskedClient(side._me, side._agreement, side._identity, side._policy)
+        return Client(anew, self._fresh(self._number), self._run.answerer(self._number)).handle(request)
+
+
+def play(run: Sums) -> list[tuple[str, list[tuple[int, bytes]]]]:
+    """Run sums with losses; return the replies."""
+    for question, label, upcoming, faults in [
+        (QUESTION, 0, (1,), []),
+        (wide_vectors(), 1, (0,), [Fault(2, "unmask", "lost-reply")]),
+        (QUESTION, 0, (2,), [Fault(1, "collect")]),
+        (QUESTION, 3, (0,), []),
+    ]:
+        run.assert_exact(run.ask(question, label, upcoming, *faults), question, label)
+    return [(exchange.stage, list(replies)) for exchange, replies in run.engine.log]
+
+
+def test_a_run_over_files_is_the_run_in_memory(tmp_path: Path) -> None:
+    with seeded(1):
+        in_memory = Sums(Masked(), N, ROUNDS)
+        expected = play(in_memory)
+    with seeded(1):
+        on_disk = Sums(Masked(), N, ROUNDS, store=stored(tmp_path))
+        for i in range(N):
+            on_disk.clients[i] = Process(on_disk, i, stored(tmp_path))
+        assert play(on_disk) == expected
+    for i in range(N):
+        assert state_to_bytes(on_disk.state(i)) == state_to_bytes(in_memory.state(i))
+        assert (tmp_path / f"client-{i}").stat().st_mode & 0o077 == 0
+
+
+def test_every_state_of_a_run_survives_serialisation() -> None:
+    run, _ = taped()
+    assert {one.after.keys is None for one in run.tape} == {True, False}
+    for one in run.tape:
+        for state in (one.state, one.after):
+            if state is not None:
+                assert state_from_bytes(state_to_bytes(state)) == state
+
+
+def test_secrets_that_were_used_are_out_of_the_state() -> None:
+    run = Sums(Masked(), N)
+    states: dict[str, bytes] = {}
+
+    def look(exchange: Exchange) -> None:
+        state = run.state(0)
+        states[exchange.stage] = b"" if state is None else state_to_bytes(state)
+        if exchange.stage == "collect":
+            used.append(state.keys.secrets[exchange.number])
+
+    used: list[Any] = []
+    run.engine.before = look
+    run.ask(QUESTION)
+    after = state_to_bytes(run.state(0))
+    assert used[0].mask in states["collect"] and used[0].seed in states["collect"]
+    assert used[0].mask not in states["unmask"] and used[0].seed not in states["unmask"]
+    assert used[0].answer in states["unmask"] and used[0].answer not in after
+
+
+class Crashing(MemoryStore):
+    """A store whose process dies as it saves: before the state is kept, or after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dies: str | None = None
+
+    def save(self, state: Any) -> None:
+        if self.dies == "before":
+            raise OSError("the process died before the state was stored")
+        super().save(state)
+        if self.dies == "after":
+            raise OSError("the process died after the state was stored")
+
+
+class Retrying:
+    """An engine whose clients' processes may die in an exchange, and which then asks them once more."""
+
+    def __init__(self, run: Sums, stores: Mapping[int, Crashing]) -> None:
+        self.run, self.stores = run, stores
+        self.crash: tuple[str, int, str] | None = None
+        self.crashed: list[str] = []
+
+    def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
+        replies = []
+        for client, request in exchange.requests.items():
+            if self.crash and self.crash[:2] == (exchange.stage, client):
+                self.stores[client].dies = self.crash[2]
+                with pytest.raises(OSError, match="died"):
+                    self.run.clients[client].handle(request)
+                self.stores[client].dies = None
+                self.crashed.append(exchange.stage)
+            replies.append((client, self.run.clients[client].handle(request)))
+        return replies
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("stage", ["advertise", "prepare", "collect", "unmask"])
+def test_a_crash_before_the_reply_leaves_is_no_loss_when_asked_again(stage: str, dies: str) -> None:
+    stores = {i: Crashing() for i in range(3)}
+    run = Sums(Masked(), 3, store=stores.__getitem__)
+    engine = Retrying(run, stores)
+    run.federation._engine = engine
+    engine.crash = (stage, 1, dies)
+    # Three clients can lose nobody: the sum opens only if the second reply is as good as the first.
+    total = run.ask(QUESTION)
+    run.assert_exact(total, QUESTION)
+    assert engine.crashed == [stage] and total.contributors == (0, 1, 2)
+    engine.crash = None
+    run.assert_exact(run.ask(QUESTION), QUESTION)
+
+
+@pytest.mark.parametrize("stage", ["collect", "unmask"])
+def test_a_crash_after_the_state_was_stored_gives_the_stored_reply(stage: str) -> None:
+    stores = {i: Crashing() for i in range(3)}
+    run = Sums(Masked(), 3, store=stores.__getitem__)
+    run.ask(QUESTION)
+    run.engine.change_replies = lambda exchange, replies: kept.update({exchange.stage: replies}) or replies
+    kept: dict[str, Replies] = {}
+    run.ask(QUESTION)
+    exchange = next(e for e, _ in run.engine.log[::-1] if e.stage == stage)
+    if stage == "unmask":
+        # The answers were changed since; the client answers from what it stored.
+        run.values = {i: np.zeros(3) for i in range(3)}
+        assert run.clients[1].handle(exchange.requests[1]) == dict(kept[stage])[1]
+    else:
+        before = run.stores[1].load()
+        assert refusal_in_channel(run, 1, run.clients[1].handle(exchange.requests[1])) == "message"
+        assert run.stores[1].load() is before
+
+
+def refusal_in_channel(run: Sums, client: int, reply: bytes) -> str:
+    keys = run.state(client).keys
+    envelope = decode(reply, Envelope, sender="", stage="")
+    return str(Channel(keys.channel, keys.session, client).open_up(envelope, Refusal, "").code)
+
+
+def test_a_client_that_lost_its_state_sits_out_until_the_next_set_up() -> None:
+    run = Sums(Masked(), N)
+    run.ask(QUESTION)
+    run.stores[2].save(None)
+    for _ in range(2):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        assert total.contributors == (0, 1, 3, 4)
+    session, sides = run.session, run.sides
+    again = MaskedSession(session._agreement, session._identity)  # type: ignore[attr-defined]
+    federation = Federation(
+        run.configuration,
+        again,
+        Recorder(InProcessEngine(run.clients)),
+        Transcript(),
+        opens_to="server",
+        reveals="sums",
+    )
+    assert sides is run.sides
+    run.draw(QUESTION)
+    total = federation.ask(Ask(QUESTION))
+    run.assert_exact(total, QUESTION)
+    assert total.contributors == tuple(range(N))
+
+
+def test_what_is_advertised_is_a_fresh_key_signed_for_this_fit_only() -> None:
+    run, other = taped()
+    keys = set()
+    for one in (*run.tape, *other.tape):
+        if one.stage == "advertise":
+            reply = decode(one.reply, Advertisement, sender="", stage="")
+            assert reply.key == public_key(one.after.key)
+            keys.add(reply.key)
+    assert len(keys) == 2 * N
+
+
+def test_envelopes_hide_what_is_in_them() -> None:
+    run = Sums(Masked(), N, record="messages")
+    run.ask(QUESTION)
+    for record in run.transcript.of(Exchanged):
+        for one in (*record.down, *record.up):
+            assert one.data is not None
+            if record.stage in ("collect", "unmask"):
+                decode(one.data, Envelope, sender="", stage="")
+            assert QUESTION.to_bytes() not in one.data
