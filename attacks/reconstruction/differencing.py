@@ -3,9 +3,10 @@
 The server knows the centroids that it sent, so that it knows the cells of space; each sum tells how many
 of the target's rows lie in each cell, and their sum. Where the counts of two cells differ by one, the
 difference of the sums may be a row. Each such claim is weighed and verified on the whole trajectory, taken
-out of all sums, and the search begins anew on what is left (`privfed.attacks.reconstruction.iterative_removal`). What a client says
-of its own clusterings becomes counts and sums in further cells (`privfed.attacks.reconstruction.local_means`).
-docs/attacks/differencing.md explains it.
+out of all sums, and the search begins anew on what is left
+(`privfed.attacks.reconstruction.iterative_removal`). What a client says of its own clusterings becomes counts
+and sums in further cells (`privfed.attacks.reconstruction.local_means`). docs/attacks/differencing.md
+explains it.
 """
 
 from __future__ import annotations

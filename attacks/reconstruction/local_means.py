@@ -7,7 +7,8 @@ many rows it is of was not sent, but with the client's number n and sum S of row
     sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
 
 where the x are the rows that stand alone, whose centroids were left out, and the n_j are whole. These
-follow (`privfed.attacks.reconstruction.lattice`) once the x are known; so the counts and sums of one more partition do.
+follow (`privfed.attacks.reconstruction.lattice`) once the x are known; so the counts and sums of one more
+partition do.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             averaging seeds on everyone's local centers.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.private.kmeans`), at
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (see
+            `privfed.algorithms.private.kmeans`), at
             most eight, `tol` is without effect, `inertia_` and `objective_` are None. It takes
             `averaging="weighted"`, and at unit "record" `local_iter=1`.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.

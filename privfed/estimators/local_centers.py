@@ -1,8 +1,8 @@
 """Federated k-means over the clients' own centroids: FKM (Garst, Reinders 2023) and k-FED (Dennis 2021).
 
 Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.local_centers.fkm` and
-`privfed.algorithms.local_centers.kfed`), and to everyone the final centroids. `labels_` is computed where the data
-lies and never sent.
+`privfed.algorithms.local_centers.kfed`), and to everyone the final centroids. `labels_` is computed where the
+data lies and never sent.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
             agree on it without the server's choice.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.private.kmeans`), at
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (see
+            `privfed.algorithms.private.kmeans`), at
             most eight, `tol` and `reassign_after` are without effect, and `inertia_` is None. At unit
             "record" it takes one epoch of one batch.
         engine: None for clients in this process, or a `privfed.Simulation` with faults.

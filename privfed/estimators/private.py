@@ -1,7 +1,7 @@
 """The estimator for differential privacy: k-means from noised sums.
 
-Reveals: what the protocol's totals show, all noised (see "Reveals" of `privfed.algorithms.private.kmeans`), and
-to everyone the final centers. `privacy_spent_` says against whom the noise protects whom. `labels_` is
+Reveals: what the protocol's totals show, all noised (see "Reveals" of `privfed.algorithms.private.kmeans`),
+and to everyone the final centers. `privacy_spent_` says against whom the noise protects whom. `labels_` is
 computed where the data lies and never sent.
 """
 

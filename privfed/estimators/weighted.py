@@ -50,7 +50,8 @@ class DWFKMeans(FederatedClusterer):
             without the server's choice.
         cohorts: an explicit schedule in its place: a list of client positions for each round.
         protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`: then rounds are noised (`privfed.algorithms.private.kmeans`), at
+        privacy: None, or a `privfed.Privacy`: then rounds are noised (see
+            `privfed.algorithms.private.kmeans`), at
             most eight, `tol`, `min_iter`, `patience` and `restart_score` are without effect, and
             `inertia_` is None. At unit "record" it takes `local_iter=1`. With `noise="server"` it takes
             `tol=0` and does exactly `max_iter` rounds: choose few, four to six.

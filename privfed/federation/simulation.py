@@ -22,7 +22,6 @@ from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.errors import ArgumentError
 from privfed.federation.builder import configuration_of, protocol_of
 from privfed.federation.clients import Clients, gather
-from privfed.federation.door import set_opener
 from privfed.party.guard import GuardedAnswerer
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
@@ -144,4 +143,17 @@ def open_over(
     return simulate(clients, chosen, configuration, policy=policy, domain=declared, spare=spare)
 
 
-set_opener(open_over)
+def open_federation(clients: Any, labels: Any = None, **options: Any) -> Federation:
+    """Return a federation over `clients`, or `clients` itself where it is one already.
+
+    Raises:
+        ArgumentError: labels or options are passed beside a federation, which has its own.
+    """
+    if not isinstance(clients, Federation):
+        return open_over(clients, labels, **options)
+    if labels is not None or options:
+        given = sorted([*options, *(["labels"] if labels is not None else [])])
+        raise ArgumentError(
+            f"a federation keeps its own {', '.join(given)}; pass them when its clients are given."
+        )
+    return clients

@@ -1,7 +1,7 @@
 """How metrics ask: a question as it is, or under differential privacy its twin, for the whole budget.
 
-The twins are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a whole,
-in `privfed.questions.whole_clients`.
+The twins are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a
+whole, in `privfed.questions.whole_clients`.
 """
 
 from __future__ import annotations

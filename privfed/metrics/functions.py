@@ -16,7 +16,7 @@ from privfed.core.federation import Federation
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
-from privfed.federation.door import open_federation
+from privfed.federation.simulation import open_federation
 from privfed.metrics.asking import asked, driven
 from privfed.privacy.privacy import Privacy
 from privfed.questions.contingency import Agreement, Contingency, agreement

@@ -1,4 +1,4 @@
-"""The messages of a set-up, shared by masked sums and sums that clients open, and the envelope of all else."""
+"""The messages of a set-up, which masked sums and sums that clients open share, and the envelope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Measures docs/attacks/noisy-differencing.md: `python -m tests.attacks.posterior.noisy_figures [part ...]` prints it.
+"""Measures docs/attacks/noisy-differencing.md.
+
+`python -m tests.attacks.posterior.noisy_figures [part ...]` prints it.
 
 Noise is a rehearsal's: it repeats. Each line takes as many seeds as its part says.
 """

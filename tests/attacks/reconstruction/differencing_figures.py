@@ -1,4 +1,6 @@
-"""Measures further figures of docs/attacks/differencing.md: `python -m tests.attacks.reconstruction.differencing_figures`.
+"""Measures further figures of docs/attacks/differencing.md.
+
+`python -m tests.attacks.reconstruction.differencing_figures` prints them.
 
 Cells that no start of ours asks for, and methods that ask for clients' own centroids. Ten seeds unless a line
 says otherwise; without a part it measures all (see `PARTS`).
