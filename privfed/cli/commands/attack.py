@@ -14,10 +14,10 @@ from rich.table import Table
 
 from privfed.attacks import PassiveAttack, Report
 from privfed.cli.display.output import printed
+from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.run_folder import read_transcript
 from privfed.cli.options import json_option, names, quiet_option
 from privfed.cli.runs.attacking import CATALOGUE, chosen, run_one, target_of
-from privfed.cli.runs.claim import claim_of_run, to_json
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.core.files import make_folder

@@ -18,10 +18,10 @@ from privfed.attacks.audits import (
     audit_samples,
     audit_units,
 )
+from privfed.cli.folder.claim import claim_of_run
 from privfed.cli.folder.run_folder import read_transcript
 from privfed.cli.options import json_file, json_option
 from privfed.cli.runs.attacking import true_rows
-from privfed.cli.runs.claim import claim_of_run
 from privfed.core.files import replaced
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError, DataError

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from privfed.cli.display.output import printed
+from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.run_folder import pretty
 from privfed.cli.options import (
     algorithm_option,
@@ -20,7 +21,6 @@ from privfed.cli.options import (
     word_options,
     words_of,
 )
-from privfed.cli.runs.claim import claim_from
 from privfed.cli.runs.fitting import load
 from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
 from privfed.data import ClientTables

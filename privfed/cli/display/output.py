@@ -10,9 +10,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result, SumRow
 from privfed.cli.folder.run_folder import RESULT, pretty
-from privfed.cli.runs.claim import claim_from
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 from privfed.estimators.base import FederatedClusterer

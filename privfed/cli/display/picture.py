@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result
-from privfed.cli.runs.claim import claim_from
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 from privfed.privacy.claim import PrivacySpent, noised_mark

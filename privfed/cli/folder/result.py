@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from privfed import __version__
+from privfed.cli.folder.claim import to_json
 from privfed.cli.folder.run_folder import RESULT_FORMAT
-from privfed.cli.runs.claim import to_json
 from privfed.core.conversation import Ask
 from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes

@@ -13,6 +13,7 @@ import click
 from privfed.cli.display.output import printed, result_table, write_results
 from privfed.cli.display.picture import draw_run
 from privfed.cli.display.progress import RoundProgress
+from privfed.cli.folder.claim import saying_the_claim
 from privfed.cli.folder.disk import telling_when_full
 from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import (
@@ -25,7 +26,6 @@ from privfed.cli.folder.run_folder import (
     pretty,
     read_transcript,
 )
-from privfed.cli.runs.claim import saying_the_claim
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients

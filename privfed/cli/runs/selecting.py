@@ -24,10 +24,10 @@ from privfed import __version__
 from privfed.cli.declared import Declared
 from privfed.cli.display.picture import COLOURS, save, write_claim
 from privfed.cli.display.progress import RoundProgress
+from privfed.cli.folder.claim import claim_from, saying_the_claim
 from privfed.cli.folder.disk import telling_when_full, write_new
 from privfed.cli.folder.result import began_of, server_saw
 from privfed.cli.folder.run_folder import RESULT_FORMAT, Source, Word, pretty
-from privfed.cli.runs.claim import claim_from, saying_the_claim
 from privfed.cli.runs.fitting import check_same_rows
 from privfed.core.files import make_folder, replaced
 from privfed.data import ClientTables
