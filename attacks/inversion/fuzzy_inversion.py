@@ -66,7 +66,8 @@ class FuzzyInversion(PassiveAttack[Points]):
         public = prior.guesses(_PUBLIC, rng)
         if public is None:
             raise ArgumentError(
-                "the search needs somewhere to start: pass Prior(sample=...) or low and high."
+                "the search needs somewhere to start: pass public rows, Prior(sample=...), or the ends of "
+                "their values, Prior(low=..., high=...)."
             )
         n, name = count_rows(answers), type(self).__name__
         if n is None or n * public.shape[1] > self.most_unknowns:

@@ -77,9 +77,10 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         tolerance = NEAR * spread(draws)
         n_rows, n_slots = slots_for(evidence, len(view.clients) if self.client is None else 1)
         if n_rows > self.most_rows:
+            fewer = ", or attack one client where the view shows its answers" if self.client is None else ""
             raise ArgumentError(
-                f"the target has about {n_rows:.0f} rows, more than most_rows={self.most_rows}: attack one "
-                "client's answers (client=), or pass a larger most_rows and wait in proportion."
+                f"the target has about {n_rows:.0f} rows, more than most_rows={self.most_rows}: pass more, "
+                f"and wait in proportion{fewer}."
             )
         chains = Chains(evidence, belief, n_slots, min(1.0, n_rows / n_slots), (FAMILIES, _CHAINS), rng)
         sets = sampled(chains, self.n_sweeps)

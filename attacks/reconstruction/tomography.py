@@ -47,7 +47,8 @@ class Tomography(PassiveAttack[Particles]):
         particles = prior.guesses(self.n_particles, rng)
         if particles is None:
             raise ArgumentError(
-                "tomography starts from public knowledge: pass Prior(sample=...) or its low and high."
+                "tomography starts from public knowledge: pass rows, Prior(sample=...), or the ends of their "
+                "values, Prior(low=..., high=...)."
             )
         if prior.colluders:
             view = without_colluders(view, prior.colluders)

@@ -24,6 +24,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         neighbours: "add-remove" or "replace-one".
         noise: who adds it, "distributed" unless said; see `Privacy`.
         mechanism: of the noise, "gaussian" unless said.
+        spare: share of the budget kept for sums that have to be asked again, 0 unless said.
     """
 
     low: tuple[float, ...] | None = None
@@ -35,6 +36,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     neighbours: str | None = None
     noise: str | None = None
     mechanism: str | None = None
+    spare: float | None = None
 
     def domain(self) -> Box | None:
         """Return the declared domain, or None.
@@ -61,7 +63,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
         missing = [f"--{name}" for name, value in parts.items() if value is None]
-        chosen = {name: getattr(self, name) for name in ("noise", "mechanism")}
+        chosen = {name: getattr(self, name) for name in ("noise", "mechanism", "spare")}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         if len(missing) == len(parts) and not chosen:
             return None

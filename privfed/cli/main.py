@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from privfed.cli.commands.reading import predict, show
 from privfed.cli.commands.select import select_k
 from privfed.cli.commands.tradeoff import tradeoff
 from privfed.cli.folder.disk import is_full
+from privfed.cli.runs.speaking import said
 from privfed.errors import PrivFedError
 
 _BAD_INPUT, _STOPPED = 2, 130
@@ -25,6 +27,24 @@ _BAD_INPUT, _STOPPED = 2, 130
 
 class Program(click.Group):
     """A group whose errors are one line on stderr: exit code 2 for bad input, 130 when it was stopped."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command; what it warns of, and what the library says is wrong, is said in its words."""
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: click.echo(
+                f"privfed: warning: {self._said(message, context)}", err=True
+            )
+            try:
+                return super().invoke(context)
+            except PrivFedError as error:
+                # What is noted on it, such as a claim that holds all the same, speaks to both.
+                told = [self._said(error, context), *getattr(error, "__notes__", [])]
+                raise click.ClickException(" ".join(told)) from error
+
+    def _said(self, message: Exception | str, context: click.Context) -> str:
+        command = self.commands.get(context.invoked_subcommand or "", self)
+        # A study's file has words of its own.
+        return str(message) if command in (tradeoff, compare, demo) else said(message, command, fit)
 
     def main(
         self,
@@ -42,8 +62,6 @@ class Program(click.Group):
             code = _complain(error.format_message().rstrip(".") + where)
         except click.ClickException as error:
             code = _complain(error.format_message())
-        except PrivFedError as error:
-            code = _complain(" ".join([str(error), *getattr(error, "__notes__", [])]))
         except OSError as error:
             name = "" if error.filename is None else f"{error.filename}: "
             full = "; free some space, then give the same command again" if is_full(error) else ""

@@ -12,6 +12,7 @@ import click
 from privfed import protocols
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
+from privfed.cli.runs.speaking import Part
 from privfed.data.writing import check_suffix
 from privfed.estimators.selection import ESTIMATORS
 
@@ -143,8 +144,14 @@ _WORDS: dict[str, tuple[Any, str]] = {
 }
 """Words of the estimators that are passed on where they are given; without, the estimator's own hold."""
 
+
+def _parameter(option: str) -> str:
+    """Return the name of the estimator's parameter that an option sets."""
+    return "m" if option == "--fuzzifier" else option.removeprefix("--").replace("-", "_")
+
+
 word_options = _stacked(
-    *(click.option(name, type=kind, help=text) for name, (kind, text) in _WORDS.items()),
+    *(click.option(name, _parameter(name), type=kind, help=text) for name, (kind, text) in _WORDS.items()),
     click.option(
         "--protocol",
         type=click.Choice(list(protocols.NAMES)),
@@ -154,43 +161,66 @@ word_options = _stacked(
         "the clients open them; plain shows it every client's statistics.",
     ),
     click.option(
-        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
+        "--seed",
+        "random_state",
+        type=click.IntRange(0, 2**32 - 1),
+        default=0,
+        show_default=True,
+        help="Random seed.",
     ),
 )
 
 
 def words_of(given: dict[str, Any]) -> dict[str, Word]:
     """Take the estimator's words out of the options that were given, with protocol and seed."""
-    words: dict[str, Word] = {"protocol": given.pop("protocol"), "random_state": given.pop("seed")}
-    for option in _WORDS:
-        name = option.removeprefix("--").replace("-", "_")
-        value = given.pop(name)
-        if value is not None:
-            words["m" if name == "fuzzifier" else name] = value
-    return words
+    words: dict[str, Word] = {name: given.pop(name) for name in ("protocol", "random_state")}
+    taken = {name: given.pop(name) for name in map(_parameter, _WORDS)}
+    return words | {name: value for name, value in taken.items() if value is not None}
 
 
 declared_options = _stacked(
     click.option(
         "--low",
+        cls=Part,
+        part_of=("domain",),
         metavar="X[,Y,...]",
         callback=numbers,
         help="Declared lowest value of the features; with --high.",
     ),
     click.option(
         "--high",
+        cls=Part,
+        part_of=("domain",),
         metavar="X[,Y,...]",
         callback=numbers,
         help="Declared highest value of the features; with --low.",
     ),
     click.option("--max-rows", type=int, help="Declared most rows of a client; with --low and --high."),
     click.option(
-        "--epsilon", type=float, help="Differential privacy; with the next three, --low and --high."
+        "--epsilon",
+        cls=Part,
+        part_of=("privacy",),
+        type=float,
+        help="Differential privacy; with the next three, --low and --high.",
     ),
-    click.option("--delta", type=float, help="Far below one over the number of units."),
-    click.option("--unit", type=click.Choice(["record", "client"]), help="What is protected."),
+    click.option(
+        "--delta",
+        cls=Part,
+        part_of=("privacy",),
+        type=float,
+        help="Far below one over the number of units.",
+    ),
+    click.option(
+        "--unit",
+        cls=Part,
+        part_of=("privacy",),
+        type=click.Choice(["record", "client"]),
+        help="What is protected.",
+    ),
     click.option(
         "--neighbours",
+        cls=Part,
+        part_of=("privacy",),
         type=click.Choice(["add-remove", "replace-one"]),
         help="Of which inputs it makes outputs alike.",
     ),
@@ -204,6 +234,9 @@ declared_options = _stacked(
         "--mechanism",
         type=click.Choice(["gaussian", "skellam"]),
         help="Which noise: discrete Gaussian unless told otherwise.",
+    ),
+    click.option(
+        "--spare", type=float, help="Share of the budget kept for sums that have to be asked again."
     ),
 )
 

@@ -22,13 +22,16 @@ MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
 _DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 
 
-def feature_array(frame: pl.DataFrame, columns: Sequence[str], origin: str) -> FloatArray:
+def feature_array(
+    frame: pl.DataFrame, columns: Sequence[str], origin: str, *, needed: bool = False
+) -> FloatArray:
     """Return columns of a frame as numbers: false is 0, true is 1, a missing value is NaN.
 
     Args:
         frame: has all of `columns`.
         columns: which columns, in which order; at least one.
         origin: whose rows they are, as a message shall name it.
+        needed: the caller cannot do with other columns.
 
     Returns:
         float64 of shape (frame.height, len(columns)).
@@ -38,7 +41,7 @@ def feature_array(frame: pl.DataFrame, columns: Sequence[str], origin: str) -> F
     """
     features = np.empty((frame.height, len(columns)), dtype=np.float64)
     for position, name in enumerate(columns):
-        features[:, position] = _numbers(frame[name], origin)
+        features[:, position] = _numbers(frame[name], origin, needed)
     return features
 
 
@@ -78,15 +81,15 @@ def codes(column: pl.Series, names: Sequence[str]) -> npt.NDArray[np.int64]:
     return positions.to_numpy()
 
 
-def _numbers(column: pl.Series, origin: str) -> FloatArray:
+def _numbers(column: pl.Series, origin: str, needed: bool) -> FloatArray:
     if column.dtype == pl.String:
-        column = _parsed(column, origin)
+        column = _parsed(column, origin, needed)
     elif not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
-        raise _not_numeric(column.name, origin, f"its type is {column.dtype}")
+        raise _not_numeric(column.name, origin, f"its type is {column.dtype}", needed)
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def _parsed(column: pl.Series, origin: str) -> pl.Series:
+def _parsed(column: pl.Series, origin: str, needed: bool) -> pl.Series:
     """Return the numbers or truth values that a column of text spells, null where one is missing."""
     text = column.str.strip_chars().str.to_lowercase().replace(dict.fromkeys(MISSING))
     present = text.drop_nulls()
@@ -96,7 +99,8 @@ def _parsed(column: pl.Series, origin: str) -> pl.Series:
     if unreadable := numbers.null_count() - text.null_count():
         commas = present.str.contains(_DECIMAL_COMMA).any()
         hint = "; some have a decimal comma: write them with a point" if commas else ""
-        raise _not_numeric(column.name, origin, f"{unreadable} of {len(text)} values are no numbers{hint}")
+        reason = f"{unreadable} of {len(text)} values are no numbers{hint}"
+        raise _not_numeric(column.name, origin, reason, needed)
     return numbers
 
 
@@ -109,11 +113,9 @@ def _whole(column: pl.Series) -> pl.Series:
     return whole if (whole == column).all() and whole.null_count() == column.null_count() else column
 
 
-def _not_numeric(name: str, origin: str, reason: str) -> DataError:
-    return DataError(
-        f"column {name!r} of {origin} is not numeric ({reason}); "
-        "drop it from the file, or choose the numeric columns with columns= (--columns)."
-    )
+def _not_numeric(name: str, origin: str, reason: str, needed: bool) -> DataError:
+    others = "" if needed else ", drop it from the file, or choose the numeric columns with columns="
+    return DataError(f"column {name!r} of {origin} is not numeric ({reason}); write numbers in it{others}.")
 
 
 def _not_text(column: pl.Series, origin: str, role: str) -> DataError:

@@ -67,7 +67,7 @@ class _Source:
         if "" in names:
             raise DataError(
                 f"{self.origin} has a column without a name (an index that was saved along?); "
-                "name it, drop it, or choose columns with columns= (--columns)."
+                "name it, drop it, or choose columns with columns=."
             )
         return names
 
@@ -161,7 +161,7 @@ def load_features(
     source = _Source(stem(path), str(path), frame, None)
     names = list(columns) if columns is not None else source.features()
     source.require(names)
-    features = feature_array(frame, names, source.origin)
+    features = feature_array(frame, names, source.origin, needed=columns is not None)
     check_finite(features, names, source.origin)
     return features
 
@@ -294,7 +294,7 @@ def _common_columns(sources: Sequence[_Source], columns: Sequence[str] | None) -
             raise DataError(
                 f"{sources[0].origin} and {source.origin} have different columns: only one of them has "
                 f"{_listed(sorted(difference, key=natural_key))}; "
-                "rename them, or choose common ones with columns= (--columns)."
+                "rename them, or choose common ones with columns=."
             )
     return first
 

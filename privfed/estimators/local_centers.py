@@ -59,8 +59,8 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
         if offered < gathered:
             raise ArgumentError(
                 f'merge="slotted" shows contributions, unlinked, in {gathered} sums of a fit, and the '
-                f"protocol offers {offered}; take protocol=Slotted(Masked(), sums={gathered}) of "
-                'privfed.protocols, or merge="summed".'
+                f'protocol offers {offered}; use merge="summed", or (in Python) protocol=Slotted(Masked(), '
+                f"sums={gathered}) of privfed.protocols."
             )
     if merge == "gathered" and protocol_of(protocol).reveals != "contributions":
         raise ArgumentError(

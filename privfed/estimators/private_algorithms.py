@@ -148,7 +148,7 @@ def _check_common(params: dict[str, Any]) -> None:
             "has its restarts for nothing."
         )
     if isinstance(params["init"], str) and params["init"] == "kfed":
-        raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use "coreset".')
+        raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use init="coreset".')
     if params["clients_per_round"] is not None or params["cohorts"] is not None:
         raise PrivacyError(
             "under differential privacy every sum asks everyone: who chooses a cohort knows it, so that "

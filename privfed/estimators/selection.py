@@ -312,7 +312,8 @@ def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
         raise ArgumentError(f"estimator must be an estimator of privfed or its name, got {estimator!r}.")
     unknown = sorted(set(words) - set(model.get_params(deep=False)) | set(words) & {"n_clusters"})
     if unknown:
-        raise ArgumentError(f"{type(model).__name__} takes no {', '.join(unknown)} here.")
+        listed = ", ".join(f"{name}=" for name in unknown)
+        raise ArgumentError(f"{type(model).__name__} takes no {listed} here; leave it out.")
     model.set_params(**words)
     return model
 

@@ -1,6 +1,7 @@
 """A small table with groups and labels, and the command line run in this process."""
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from click.testing import CliRunner, Result
 from sklearn.datasets import load_iris
 
 from privfed.cli.main import main
+from privfed.estimators.selection import INDICES
 
 Invoke = Callable[..., Result]
+
+PYTHON = r"(?<![\w/])[a-z]\w*=|\b[A-Z]\w+\(|(?<![\w/'.-])[a-z]+_[a-z_]+(?![\w'.])"
+"""What only Python says: `name=value`, `Class(...)`, `name_with_lines`; paths and quoted names apart."""
 
 
 @pytest.fixture
@@ -33,6 +38,9 @@ def failing(invoke: Invoke) -> Callable[..., str]:
         assert result.stdout == ""
         assert result.stderr.startswith("privfed: error: ")
         assert result.stderr.count("\n") == 1
+        # A study's file has words like those of Python.
+        found = set() if words[0] == "tradeoff" else set(re.findall(PYTHON, result.stderr))
+        assert not found - set(INDICES), result.stderr
         return result.stderr.removeprefix("privfed: error: ").strip()
 
     return run

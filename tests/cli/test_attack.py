@@ -129,7 +129,7 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
         (("--colluding", "h9"), "client 'h9' is not in this run; it has h1, h2"),
         (("--colluding", "h1,h2,h3,h4,h5,h6"), "nobody is left to attack"),
         (("--client", "h1", "--colluding", "h1"), "client 'h1' colludes"),
-        (("--group", "species", "--truth", "DATA"), "group and label must be two columns"),
+        (("--group", "species", "--truth", "DATA"), "--group and --label must be two columns"),
         (("--public", "nowhere.csv"), "nowhere.csv"),
     ],
 )
@@ -186,7 +186,7 @@ def test_audit_of_a_run(invoke, tmp_path):
     [
         ({"inside": [0.0] * 200}, ("--epsilon", 1, "--delta", 0.1), 'needs arrays "inside" and "outside"'),
         ({"inside": [0.0]}, (), "give --epsilon and --delta"),
-        ({"inside": [0.0]}, ("--epsilon", -1, "--delta", 0.1), "got epsilon=-1.0"),
+        ({"inside": [0.0]}, ("--epsilon", -1, "--delta", 0.1), "got --epsilon -1.0"),
         ({"inside": [0.0]}, ("--out", "found.csv"), "its name must end with .json"),
     ],
 )

@@ -191,7 +191,10 @@ BAD = {
     "rule of another index": ("--rule maximum", "davies_bouldin is chosen by its minimum"),
     "elbow of two": ("--max-k 3 --rule elbow", "3 or more numbers of clusters"),
     "unknown algorithm": ("--algorithm kmeans", "'kmeans' is not one of"),
-    "word of another algorithm": ("--algorithm kfed --local-iter 3", "KFED takes no local_iter"),
+    "word of another algorithm": (
+        "--algorithm kfed --local-iter 3",
+        "--algorithm kfed takes no --local-iter here; leave it out",
+    ),
     "unknown group": ("--group hospitl", "has no column 'hospitl'"),
     "low alone": ("--low 0", "--low and --high go together"),
     "max-rows alone": ("--max-rows 8", "--max-rows goes with --low and --high"),

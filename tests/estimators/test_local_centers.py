@@ -205,7 +205,7 @@ def test_slotted_merge_is_the_gathered_one_without_names(kind: Kind, sites: Clie
 def test_slotted_merge_needs_as_many_sums_with_slots(
     kind: Kind, words: dict[str, Any], protocol: Any, sums: int, sites: Clients
 ) -> None:
-    with pytest.raises(ArgumentError, match=f'in {sums} sums of a fit.*sums={sums}.*or merge="summed"'):
+    with pytest.raises(ArgumentError, match=f'in {sums} sums of a fit.*use merge="summed", or .*sums={sums}'):
         kind(4, merge="slotted", protocol=protocol, **words).fit(sites)
 
 

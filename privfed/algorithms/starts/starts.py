@@ -177,7 +177,7 @@ def kfed_start(
     centers = yield from cells_start(points, located, n_clusters, rng, upcoming=(EVERYONE,))
     if centers is None:
         raise DataError(
-            f'init="kfed" found nothing: no client has {n_clusters} distinct rows; use init="coreset".'
+            f'init="kfed" found nothing: no client has {n_clusters} different points; use init="coreset".'
         )
     tol = 1e-6 * float(np.linalg.norm(located.ranges.width))
     centers = yield from summed_kmeans(

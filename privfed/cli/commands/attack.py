@@ -13,13 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from privfed.attacks import PassiveAttack, Report
+from privfed.cli.commands.fit import fit
 from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.run_folder import read_transcript
-from privfed.cli.options import json_option, names, quiet_option
+from privfed.cli.options import json_option, names, numbers, quiet_option
 from privfed.cli.runs.attacking import CATALOGUE, chosen, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
+from privfed.cli.runs.speaking import said
 from privfed.core.files import make_folder
 from privfed.errors import ArgumentError
 
@@ -37,8 +39,21 @@ SCORED = "these figures are scored against the clients' rows: the claim does not
 @click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
 @click.option(
     "--public",
+    "sample",
     type=click.Path(path_type=Path),
     help="Table of public rows of the same kind, which the attacker knows.",
+)
+@click.option(
+    "--low",
+    metavar="X[,Y,...]",
+    callback=numbers,
+    help="Lowest value of the features that the attacker knows of; with --high.",
+)
+@click.option(
+    "--high",
+    metavar="X[,Y,...]",
+    callback=numbers,
+    help="Highest value of the features that the attacker knows of; with --low.",
 )
 @click.option(
     "--party",
@@ -49,6 +64,13 @@ SCORED = "these figures are scored against the clients' rows: the claim does not
 )
 @click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker.")
 @click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones.")
+@click.option(
+    "--most-rows",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Most rows of a target that noisy-differencing takes on; its time grows in proportion.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: RUN/attacks]")
 @quiet_option
@@ -90,7 +112,7 @@ def attack(
         try:
             used, report = run_one(target, name, seed)
         except ArgumentError as error:
-            found["left_out"][name] = str(error)
+            found["left_out"][name] = said(error, attack, fit)
             continue
         _draw(picture_of(folder, name), report)
         found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}

@@ -23,6 +23,7 @@ from privfed.cli.options import (
 )
 from privfed.cli.runs.fitting import load
 from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
+from privfed.cli.runs.speaking import Part
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.selection import INDICES
@@ -32,9 +33,19 @@ from privfed.privacy.claim import one_line
 
 @click.command("select-k", short_help="Choose the number of clusters.")
 @source_options
-@click.option("--min-k", type=int, help="Fewest clusters.  [default: 2; see --max-k]")
 @click.option(
-    "--max-k", type=int, help="Most clusters.  [default: clients are asked how many each finds on its own]"
+    "--min-k",
+    cls=Part,
+    part_of=("range",),
+    type=int,
+    help="Fewest clusters.  [default: 2; see --max-k]",
+)
+@click.option(
+    "--max-k",
+    cls=Part,
+    part_of=("range",),
+    type=int,
+    help="Most clusters.  [default: clients are asked how many each finds on its own]",
 )
 @algorithm_option
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from privfed import attacks
 from privfed.attacks import PassiveAttack, Prior, Report, Truth, evaluate
+from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import RUN, Source, read_run
 from privfed.cli.runs.fitting import load
 from privfed.core.domain import FloatArray
@@ -29,6 +31,8 @@ class Target:
         clients: rows of every client, by position.
         client: position of the client that attacks on one client go for; None where they show nothing.
         public: public rows of the same kind; None without.
+        ends: lowest and highest value of each feature, where they are known; None without.
+        most_rows: of a target that `NoisyDifferencing` takes on.
         gdp_mu: mu of the run's differential privacy; None without.
     """
 
@@ -36,6 +40,8 @@ class Target:
     clients: list[FloatArray]
     client: int
     public: FloatArray | None
+    ends: tuple[FloatArray, FloatArray] | None
+    most_rows: int
     gdp_mu: float | None
 
     @property
@@ -47,7 +53,8 @@ class Target:
     def prior(self) -> Prior:
         """What the attacker brings."""
         rows = {i: self.clients[i] for i in self.view.colluding}
-        return Prior(sample=self.public, n_clients=len(self.clients), colluders=rows)
+        low, high = self.ends or (None, None)
+        return Prior(sample=self.public, low=low, high=high, n_clients=len(self.clients), colluders=rows)
 
     @property
     def truth(self) -> Truth:
@@ -99,7 +106,9 @@ CATALOGUE: dict[str, Callable[[Target], Prepared]] = {
     "holders": _whole(attacks.ClusterHolders),
     "linkage": _whole(attacks.Linkage),
     "membership": _membership,
-    "noisy-differencing": _on_client(attacks.NoisyDifferencing),
+    "noisy-differencing": lambda target: _on_client(
+        partial(attacks.NoisyDifferencing, most_rows=target.most_rows)
+    )(target),
     "tomography": _on_client(attacks.Tomography),
 }
 """Attacks on a recorded run, by their names on the command line."""
@@ -136,7 +145,10 @@ def target_of(
     *,
     truth: Path | None,
     group: str | None,
-    public: Path | None,
+    sample: Path | None,
+    low: tuple[float, ...] | None,
+    high: tuple[float, ...] | None,
+    most_rows: int,
     party: str,
     colluding: tuple[str, ...],
     client: str | None,
@@ -148,7 +160,10 @@ def target_of(
         transcript: of the run.
         truth: the clients' rows; None for the data that the run's folder names.
         group: column that tells clients apart; None for that of the run's folder.
-        public: table of public rows; None without.
+        sample: table of public rows; None without.
+        low: lowest value of all features, or one for each; None without.
+        high: highest value.
+        most_rows: of a target that noisy differencing takes on.
         party: "server" or "observer".
         colluding: names of clients that tell the party all they know.
         client: name of the client that attacks on one client go for; None for the first that is honest.
@@ -158,6 +173,7 @@ def target_of(
         DataError: the rows are not those of the run's clients.
         RunFolderError: the folder names no data, and none was given.
     """
+    domain = Declared(low=low, high=high).domain()
     rows, columns = true_rows(folder, transcript, truth, group)
     agreed = transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
@@ -176,7 +192,9 @@ def target_of(
         view=transcript.view(party, colluding=positions),
         clients=rows,
         client=wanted,
-        public=None if public is None else load_features(public, columns),
+        public=None if sample is None else load_features(sample, columns),
+        ends=None if domain is None else domain.bounds(len(columns)),
+        most_rows=most_rows,
         # Only Gaussian noise has such a curve.
         gdp_mu=None
         if agreed.privacy is None or agreed.privacy.mechanism != "gaussian"

@@ -39,6 +39,7 @@ def keys_of(run_folder: Path, target: Target, names: Iterable[str], seed: int) -
     for rows in (*target.clients, *([] if target.public is None else [target.public])):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
     words = [privfed.__version__, target.view.party, target.view.colluding, target.client, seed]
+    words += [target.most_rows, *(end.tolist() for end in target.ends or ())]
     digest.update(json.dumps([*words, target.public is None]).encode())
     return {name: hashlib.sha256(digest.digest() + name.encode()).hexdigest()[:16] for name in names}
 

@@ -217,7 +217,7 @@ def test_local_centroid_of_a_single_row_is_left_out() -> None:
 
 def test_no_client_with_enough_rows_is_an_error_that_names_the_remedy(protocol: str) -> None:
     clients = [np.random.default_rng(i).normal(size=(3, 2)) for i in range(5)]
-    with pytest.raises(DataError, match=r'no client has 4 distinct rows.*use init="coreset"'):
+    with pytest.raises(DataError, match=r'no client has 4 different points.*use init="coreset"'):
         fitted(clients, 4, "kfed", protocol)
 
 
