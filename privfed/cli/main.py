@@ -19,7 +19,7 @@ from privfed.cli.commands.reading import predict, show
 from privfed.cli.commands.select import select_k
 from privfed.cli.commands.tradeoff import tradeoff
 from privfed.cli.folder.disk import is_full
-from privfed.cli.runs.speaking import said
+from privfed.cli.speaking import said
 from privfed.errors import PrivFedError
 
 _BAD_INPUT, _STOPPED = 2, 130

@@ -12,7 +12,7 @@ import click
 from privfed import protocols
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
-from privfed.cli.runs.speaking import Part
+from privfed.cli.speaking import Part
 from privfed.data.writing import check_suffix
 from privfed.estimators.selection import ESTIMATORS
 

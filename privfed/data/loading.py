@@ -124,7 +124,7 @@ def load_clients(
     if private and clients is None and any(source.group is not None for source in sources):
         raise PrivacyError(
             f"under differential privacy the clients of {path} are declared: a list of those that have rows "
-            "would tell whose only row is in it. Name all of them with clients= (--clients)."
+            "would tell whose only row is in it. Name all of them with clients=."
         )
     names = _common_columns(sources, columns)
     labels = [text for source in sources if (text := source.texts(source.label, "label")) is not None]
@@ -328,8 +328,8 @@ def _declared(
     found = {table.name: table for table in tables}
     if unknown := [name for name in found if name not in clients]:
         raise DataError(
-            f"there are rows of a client {unknown[0]!r} that clients= (--clients) does not name; name it "
-            "there, or the column that tells clients apart with group= (--group)."
+            f"there are rows of a client {unknown[0]!r} that clients= does not name; name it "
+            "there, or the column that tells clients apart with group=."
         )
     labels = np.empty(0, dtype=np.int64) if labelled else None
     return [found.get(name) or ClientTable(name, np.empty((0, width)), labels) for name in clients]

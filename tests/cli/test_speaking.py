@@ -13,7 +13,7 @@ import privfed
 from privfed import attacks, protocols
 from privfed.cli.main import main
 from privfed.cli.options import word_options
-from privfed.cli.runs.speaking import Part, said, spellings, spoken
+from privfed.cli.speaking import Part, said, spellings, spoken
 from privfed.estimators.selection import ESTIMATORS
 from tests.cli.conftest import PYTHON
 
@@ -165,7 +165,8 @@ def test_warnings_are_one_line_each_in_the_same_words(invoke, iris, tmp_path) ->
         "--high",
         "8",
     ]
-    words = ["fit", iris, "--group", "hospital", "--columns", "petal length", "--algorithm", "dp", *claim]
+    words = ["fit", iris, "--group", "hospital", "--clients", "h1,h2,h3,h4,h5,h6", *claim]
+    words += ["--columns", "petal length", "--algorithm", "dp"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         shown = invoke(*words, "--quiet", "--out", tmp_path / "run").stderr

@@ -21,7 +21,7 @@ from privfed.cli.options import json_option, names, numbers, quiet_option
 from privfed.cli.runs.attacking import CATALOGUE, chosen, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
-from privfed.cli.runs.speaking import said
+from privfed.cli.speaking import said
 from privfed.core.files import make_folder
 from privfed.errors import ArgumentError
 

@@ -23,7 +23,7 @@ from privfed.cli.options import (
 )
 from privfed.cli.runs.fitting import load
 from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
-from privfed.cli.runs.speaking import Part
+from privfed.cli.speaking import Part
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
 from privfed.estimators.selection import INDICES
