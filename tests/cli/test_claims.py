@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from matplotlib.figure import Figure
 
 import privfed
@@ -22,6 +22,7 @@ from privfed.cli.runs import selecting
 from privfed.errors import NotEnoughClientsError
 from privfed.federation.simulation import simulate
 from privfed.privacy.claim import PrivacySpent
+from tests.cli.wide import run
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
 CLAIM = ("--epsilon", "2", "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
@@ -29,13 +30,6 @@ GROUPS = ("--group", "g", "--clients", "a,b,c,d", "--quiet")
 PRIVATELY = (*DOMAIN, *CLAIM, *GROUPS)
 OPTIONS = {f"--{word}" for word in Declared.__struct_fields__} - {"--low", "--high", "--max_rows"}
 """Words of a claim: a command that takes one of them has a case below."""
-
-
-def run(*words: object, exit_code: int = 0) -> Result:
-    """Run the command on a terminal so wide that no line of a table is broken."""
-    said = CliRunner(env={"COLUMNS": "2000"}).invoke(main, [str(word) for word in words])
-    assert said.exit_code == exit_code, (said.output, said.exception)
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +62,8 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
     }
 
 
-OTHERWISE = {
-    "demo": "its own run claims nothing; its study is that of tradeoff",
-    "tradeoff": "test_tradeoff.py: the claims of a study",
-    "compare": "test_tradeoff.py: the claims of a study",
-}
-"""Commands whose runs are those of a study, and where their claims are tested."""
+STUDIES = {"demo", "tradeoff", "compare"}
+"""Commands whose runs are those of a study; their claims are tested in test_claims_of_studies.py."""
 
 STATED = {"audit": ("--epsilon", "2", "--delta", "1e-6")}
 """Commands that take words of a claim without a run that makes it."""
@@ -94,12 +84,12 @@ WITH_JSON = [name for name, command in ALL.items() if any("--json" in one.opts f
 
 def test_every_command_has_a_case(tmp_path: Path) -> None:
     known = cases(tmp_path, tmp_path)
-    assert set(ALL) == set(known) | set(OTHERWISE)
+    assert set(ALL) == set(known) | STUDIES
     taking = {name for name, one in ALL.items() if OPTIONS & {opt for p in one.params for opt in p.opts}}
     assert taking >= {"fit", "select-k", "audit"}
     for name in taking:
         assert set(CLAIM[::2]) <= set(known[name]) or name in STATED, name
-        assert name not in OTHERWISE
+        assert name not in STUDIES
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +98,7 @@ def ended(home: Path) -> Callable[[str], Result]:
     return cache(lambda name: run(*cases(home, home / name)[name]))
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - set(OTHERWISE)))
+@pytest.mark.parametrize("name", sorted(set(ALL) - STUDIES))
 def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Result], home: Path) -> None:
     said = ended(name).output
     claim = privfed.load(home / "run" / "model.npz").privacy_spent_
@@ -117,7 +107,7 @@ def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Res
         assert what in said and fact in said, (what, said)
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_JSON) - set(OTHERWISE)))
+@pytest.mark.parametrize("name", sorted(set(WITH_JSON) - STUDIES))
 def test_every_json_holds_the_claim(name: str, home: Path, tmp_path: Path) -> None:
     found = json.loads(run(*cases(home, tmp_path / "out")[name], "--json").stdout)
     claim = PrivacySpent.from_dict(found["privacy"])

@@ -55,6 +55,7 @@ def test_it_prints_one_table(demo) -> None:
     assert lines.count("plain") == lines.count("masked") == 1
     for word in ("score", "v-measure", "rounds", "dropouts", "the server saw", "Largest difference"):
         assert word in text
+    assert "Of both runs: differential privacy: none claimed." in text
 
 
 def test_it_can_be_run_again(demo, invoke) -> None:

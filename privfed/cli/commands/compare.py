@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import click
 from rich.table import Table
 
 from privfed.cli.display.output import printed
-from privfed.experiments.report.compare import Comparison, read_results
+from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.compare import Comparison, read_claims, read_results
 from privfed.experiments.report.compare import compare as compared
 from privfed.experiments.report.summary import shown
 from privfed.experiments.report.tables import name_of
+from privfed.privacy.claim import one_line
 
 _MOST = 40
 
@@ -29,10 +32,12 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
     together.
     """
     found = compared(read_results(first), read_results(second))
+    claims = {str(folder): read_claims(folder) for folder in (first, second)}
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps({**asdict(found), "claims": claims}, indent=2))
         return
     _tell(found, first, second)
+    _tell_claims(claims)
 
 
 def _tell(found: Comparison, first: Path, second: Path) -> None:
@@ -49,6 +54,17 @@ def _tell(found: Comparison, first: Path, second: Path) -> None:
     printed(table)
     if len(found.changes) > _MOST:
         click.echo(f"{len(found.changes) - _MOST} smaller differences are left out; --json has them all.")
+
+
+def _tell_claims(claims: dict[str, dict[str, str]]) -> None:
+    """Print what each study's private configurations claim; once what both say."""
+    none = one_line(None)
+    told = Counter((name, said) for own in claims.values() for name, said in own.items() if said != none)
+    for (name, said), studies in told.items():
+        where = [folder for folder, own in claims.items() if own.get(name) == said]
+        click.echo(f"{'' if studies > 1 else where[0] + ', '}{name}: {said}.")
+    if told:
+        click.echo(SCORED)
 
 
 def _shown(value: float) -> str:

@@ -38,6 +38,7 @@ from privfed.estimators.weighted import DWFKMeans
 from privfed.experiments.running.planning import plan
 from privfed.federation.clients import Clients, gather
 from privfed.federation.simulation import Simulation
+from privfed.privacy.claim import one_line
 
 N_CLIENTS, N_CLUSTERS, MAX_ITER, TOL = 20, 10, 100, 1e-6
 DOMAIN = Box(0, 16)
@@ -95,6 +96,7 @@ def demo(out: Path, seed: int, study: bool) -> None:
     stages = ", ".join(f"{count} in {stage}" for stage, count in lost.most_common()) or "none"
     click.echo(f"Dropouts over masked: {stages}. The totals of plain go without the same clients.")
     click.echo(f"Largest difference between their centroids: {difference:.1e} (a pixel is 0 to 16).")
+    click.echo(f"Of both runs: {one_line(None)}.")
     click.echo(f"Written: {out / 'demo.json'}, {out / 'demo.png'}")
     if study:
         click.echo("\nWhat does each sum give away? The study 'digits', in about a minute:")

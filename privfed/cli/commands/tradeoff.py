@@ -14,8 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from privfed import experiments
 from privfed.errors import ArgumentError
+from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.report import PAGE, answers, write_report
-from privfed.experiments.report.summary import Row, shown
+from privfed.experiments.report.summary import Row, claims_of, shown
 from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.running import Job, missing, run
 from privfed.experiments.running.store import Store
@@ -113,11 +115,17 @@ def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet:
 def tell(checked: Plan, rows: list[Row], out: Path) -> None:
     """Print what came out, in a few lines."""
     failed = sum(len(row.errors) for row in rows)
-    for name, one in answers(checked, rows):
-        found = "nothing measured" if one.row is None else one.row.label
-        within = f"leakage <= {one.leakage:g} and cost ratio <= {one.score_ratio:g}"
-        cost = "" if one.row is None else f" ({shown(one.row.stats['bytes'].mean / 1000)} kB a client)"
+    for name, answer in answers(checked, rows):
+        found = "nothing measured" if answer.row is None else answer.row.label
+        within = f"leakage <= {answer.leakage:g} and cost ratio <= {answer.score_ratio:g}"
+        cost = "" if answer.row is None else f" ({shown(answer.row.stats['bytes'].mean / 1000)} kB a client)"
         click.echo(f"{name}, {within}: {found}{cost}")
+    for name, claim in claims_of(rows).items():
+        click.echo(f"{name}: {claim.line}.")
+    for one in together(rows):
+        click.echo(f"All fits together, {one}")
+    if claims_of(rows):
+        click.echo(SCORED)
     if failed:
         click.echo(f"{failed} measurements failed: see the report", err=True)
     click.echo(f"Written: {out / PAGE}, and tables beside it")

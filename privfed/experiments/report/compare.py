@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 
 from privfed.errors import RunFolderError
+from privfed.privacy.claim import PrivacySpent, one_line
 
 FILE = "results.json"
+FORMAT = 2
+"""Format of the results; format 1 named no format and no claim."""
 SAME = 1e-9
 """Measures that differ relatively by less are the same: what is left is rounding of another machine."""
 
@@ -58,16 +61,44 @@ def read_results(folder: Path) -> Configurations:
     """Read the configurations of a study's folder, by their labels.
 
     Raises:
+        RunFolderError: the folder holds no finished study, or its results are damaged or of a newer privfed.
+    """
+    return {labels: stats for labels, (stats, _) in _read(folder).items()}
+
+
+def read_claims(folder: Path) -> dict[str, str]:
+    """Return what is claimed of the differential privacy of each configuration, by its labels in one line.
+
+    Raises:
         RunFolderError: the folder holds no finished study, or its results are damaged.
     """
+    return {" / ".join(labels): claim for labels, (_, claim) in _read(folder).items()}
+
+
+def _claim(configuration: Mapping[str, Any]) -> str:
+    if "privacy" not in configuration:
+        return "not stored: these results are of format 1; write them anew with 'privfed tradeoff'"
+    plain = configuration["privacy"]
+    return one_line(None if plain is None else PrivacySpent.from_dict(plain))
+
+
+def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], str]]:
+    """Return measures and claim of each configuration in a study's results, by its labels."""
     try:
         document = msgspec.json.decode((folder / FILE).read_bytes())
-        return {tuple(one["labels"].values()): one["stats"] for one in document["configurations"]}
+        known = document.get("format", 1)
+        if known not in (1, FORMAT):
+            raise RunFolderError(
+                f"{folder / FILE} has format {known}, this privfed reads formats up to {FORMAT}; use the "
+                "newer one."
+            )
+        found = document["configurations"]
+        return {tuple(one["labels"].values()): (dict(one["stats"]), _claim(one)) for one in found}
     except OSError:
         raise RunFolderError(
             f"{folder} holds no {FILE}; name a folder that 'privfed tradeoff' wrote."
         ) from None
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
         raise RunFolderError(f"{folder / FILE} is damaged; write it anew with 'privfed tradeoff'.") from None
 
 

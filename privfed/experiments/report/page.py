@@ -18,11 +18,12 @@ from string import ascii_lowercase
 from privfed import __version__
 from privfed.attacks import ActiveAttack
 from privfed.experiments.report import pictures
+from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.parties import saw
 from privfed.experiments.report.pictures import Number, Picture
 from privfed.experiments.report.scaling import scaling
-from privfed.experiments.report.summary import Advice, Row, Stat, shown
+from privfed.experiments.report.summary import Advice, Row, Stat, claims_of, shown
 from privfed.experiments.report.tables import axes, columns, name_of
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import attack_label
@@ -247,12 +248,12 @@ def _parties(rows: Sequence[Row]) -> str:
         if row.cells:
             private = row.setup.labels["privacy"]
             name = row.setup.labels["sum"] + ("" if private == "none" else f", {private}")
-            kinds.setdefault(f"Sum {name}", saw(row) | {f"claimed: {k}": v for k, v in row.against.items()})
+            kinds.setdefault(f"Sum {name}", saw(row) | ({} if row.claim is None else row.claim.facts()))
     told = ""
     for name, seen in kinds.items():
         facts = "".join(f"<dt>{escape(who)}</dt><dd>{escape(what)}</dd>" for who, what in seen.items())
         told += f"<h3>{escape(name)}</h3><dl>{facts}</dl>"
-    return told
+    return told + (f"<p>{escape(SCORED)}</p>" if claims_of(rows) else "")
 
 
 def _attacks(plan: Plan) -> str:

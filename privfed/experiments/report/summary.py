@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from privfed.experiments.report.claims import claim_of
 from privfed.experiments.running.measure import Part
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.running.store import Store
 from privfed.experiments.study.cells import Setup, attack_id, attack_label
+from privfed.privacy.claim import PrivacySpent
 
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
 """What a configuration costs: bytes and seconds are of one client (seconds of the server: its own)."""
@@ -77,6 +79,7 @@ class Row:
         opens_to: who reads the totals. reveals: what they show.
         against: who -> what a claim of differential privacy holds against; empty without one.
         notes: warnings of the cells.
+        claim: what is said of the differential privacy of each fit; None without any.
     """
 
     id: str
@@ -91,6 +94,7 @@ class Row:
     reveals: str = ""
     against: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    claim: PrivacySpent | None = None
 
     @property
     def label(self) -> str:
@@ -104,6 +108,15 @@ def summarise(plan: Plan, store: Store) -> list[Row]:
     return [
         _row(setup, {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds}) for setup in plan.setups
     ]
+
+
+def claims_of(rows: Sequence[Row]) -> dict[str, PrivacySpent]:
+    """Return what is claimed under each sum and guarantee that was fitted, by what the report calls them."""
+    found: dict[str, PrivacySpent] = {}
+    for row in rows:
+        if row.claim is not None and row.cells:
+            found.setdefault(f"{row.setup.labels['sum']}, {row.setup.labels['privacy']}", row.claim)
+    return found
 
 
 def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
@@ -139,6 +152,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         reveals="" if first is None else first.values["reveals"],
         against={} if first is None else first.values["against"],
         notes=sorted({note for fit in fits.values() for note in fit.values.get("notes", [])}),
+        claim=None if first is None else claim_of(setup, first.values),
     )
 
 
@@ -270,6 +284,8 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
             found.append(f"its {name.replace('_', ' ')} exceeds the bound within one standard deviation")
     if row.setup.privacy is not None and row.setup.privacy.epsilon > LOOSE:
         found.append(f"epsilon {row.setup.privacy.epsilon:g} promises little by itself")
+    if row.setup.privacy is not None and row.setup.privacy.rehearsal:
+        found.append("it is not private as it ran here: its noise is a rehearsal")
     if row.setup.privacy is not None:
         found.append("attacks that need exact sums claim nothing under noise: that is no measure of it")
     else:
@@ -296,6 +312,7 @@ def plain(row: Row) -> dict[str, Any]:
         "opens_to": row.opens_to,
         "reveals": row.reveals,
         "against": row.against,
+        "privacy": None if row.claim is None else row.claim.to_dict(),
         "notes": row.notes,
         "errors": [{"cell": cell, "part": part, "error": error} for cell, part, error in row.errors],
     }

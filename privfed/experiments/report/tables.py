@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ import polars as pl
 
 from privfed import __version__
 from privfed.core.files import replaced
+from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.compare import FORMAT
 from privfed.experiments.report.composed_budget import together
-from privfed.experiments.report.summary import COSTS, Advice, Row, Stat, plain
+from privfed.experiments.report.summary import COSTS, Advice, Row, Stat, claims_of, plain
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import AXES
 from privfed.experiments.study.study import Study
+from privfed.privacy.claim import PrivacySpent, one_line
 
 NAMES = {
     "score_ratio": "cost ratio",
@@ -73,9 +76,9 @@ def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence
     head = [*axes(rows), *map(name_of, columns(study, rows))]
     stats = [[row.stats.get(name) for name in columns(study, rows)] for row in rows]
     with replaced(folder / "table.md") as path:
-        path.write_text(_markdown(head, cells, stats), encoding="utf-8")
+        path.write_text(_markdown(head, cells, stats) + _claims_markdown(rows), encoding="utf-8")
     with replaced(folder / "table.tex") as path:
-        path.write_text(_latex(study.name, head, cells, stats), encoding="utf-8")
+        path.write_text(_latex(study.name, head, cells, stats, claims_of(rows)), encoding="utf-8")
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -87,6 +90,7 @@ def _frame(rows: Sequence[Row]) -> pl.DataFrame:
         table[name] = [None if one is None else one.mean for one in stats]
         table[f"{name} (sd)"] = [None if one is None or math.isnan(one.sd) else one.sd for one in stats]
         table[f"{name} (n)"] = [0 if one is None else one.n for one in stats]
+    table["privacy claim"] = [one_line(row.claim) for row in rows]
     table["cells"] = [" ".join(row.cells.values()) for row in rows]
     table["failed"] = [len(row.errors) for row in rows]
     return pl.DataFrame(table, strict=False)
@@ -95,11 +99,13 @@ def _frame(rows: Sequence[Row]) -> pl.DataFrame:
 def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> dict[str, Any]:
     study = plan.located.study
     return {
+        "format": FORMAT,
         "study": study.name,
         "about": study.about,
         "privfed": __version__,
         "seeds": plan.seeds,
         "configurations": [plain(row) for row in rows],
+        "scored": SCORED,
         "together": [asdict(one) for one in together(rows)],
         "advice": [
             {
@@ -121,11 +127,23 @@ def _markdown(head: list[str], cells: list[list[str]], stats: list[list[Stat | N
     return "\n".join(lines) + "\n\nMean ± standard deviation over the seeds.\n"
 
 
+def _claims_markdown(rows: Sequence[Row]) -> str:
+    claims = [f"- {name}: {claim.line}." for name, claim in claims_of(rows).items()]
+    return "\n".join(["", *claims, f"- {SCORED}", ""]) if claims else ""
+
+
 def _line(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def _latex(title: str, head: list[str], cells: list[list[str]], stats: list[list[Stat | None]]) -> str:
+def _latex(
+    title: str,
+    head: list[str],
+    cells: list[list[str]],
+    stats: list[list[Stat | None]],
+    claims: Mapping[str, PrivacySpent],
+) -> str:
+    notes = [f"{name}: {claim.line}." for name, claim in claims.items()] + [SCORED] * bool(claims)
     lines = [
         "% \\usepackage{booktabs}",
         "\\begin{table}",
@@ -138,7 +156,8 @@ def _latex(title: str, head: list[str], cells: list[list[str]], stats: list[list
     for labels, own in zip(cells, stats, strict=True):
         figures = ["" if one is None else f"${str(one).replace('±', chr(92) + 'pm')}$" for one in own]
         lines.append(" & ".join([*map(_escaped, labels), *figures]) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+    told = [f"\\par{{\\footnotesize {_escaped(note)}}}" for note in notes]
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *told, "\\end{table}", ""])
 
 
 def _escaped(text: str) -> str:

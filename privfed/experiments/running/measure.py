@@ -136,7 +136,7 @@ def _kept(measured: Callable[[], tuple[dict[str, Any], dict[str, float]]]) -> Pa
 def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: float) -> dict[str, Any]:
     transcript, traffic, n = model.transcript_, model.federation_.traffic, len(scene.clients)
     began = next(iter(transcript.of(Began)))
-    spent = model.privacy_spent_
+    spent, claim = model.privacy_spent_, model.privacy_claim_
     values = {
         **_utility(scene, model.cluster_centers_, central),
         "clients": n,
@@ -152,6 +152,8 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
         "reveals": began.reveals,
         "rehearsal": setup.privacy is not None and setup.privacy.rehearsal,
         "against": {} if spent is None else spent.against,
+        # Payments follow from the totals of one fit, and are many.
+        "claim": None if claim is None else {**claim.to_dict(), "payments": []},
         **_convergence(scene, model.history_, central),
     }
     if setup.privacy is not None:

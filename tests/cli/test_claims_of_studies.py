@@ -1,0 +1,109 @@
+"""Studies say what their fits claim, in the words of a single fit; a rehearsal says it is not private."""
+
+import html
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.report import write_report
+from privfed.experiments.running.measure import Part, measure
+from privfed.experiments.running.planning import plan
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.reading import parse_study
+from privfed.privacy.claim import PrivacySpent
+from tests.cli.wide import run
+
+STUDY = """\
+name = "Private"
+seeds = 1
+
+[[data]]
+source = "g2"
+low = -1.0
+high = 1.0
+
+[[partition]]
+clients = 4
+
+[[algorithm]]
+estimator = "DPKMeans"
+n_clusters = 2
+
+[[sum]]
+protocol = "plain"
+
+[[privacy]]
+epsilon = 1.0
+delta = 1e-6
+
+[[privacy]]
+epsilon = 2.0
+delta = 1e-6
+rehearsal = false
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a study, `study.toml`, and its stored cells."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.toml").write_text(STUDY)
+    checked, store = plan(parse_study(STUDY, "study.toml"), folder), Store(folder)
+    for setup in checked.setups:
+        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder))
+    return folder
+
+
+def test_a_study_says_what_each_guarantee_claims_and_that_rehearsals_are_not_private(study: Path) -> None:
+    said = run("tradeoff", study / "study.toml", "--out", study, "--quiet").stdout
+    rows = json.loads((study / "results.json").read_text())["configurations"]
+    claims = [PrivacySpent.from_dict(row["privacy"]) for row in rows]
+    assert [(claim.epsilon, claim.rehearsal) for claim in claims] == [(1.0, True), (2.0, False)]
+    assert "not private: a rehearsal of epsilon 1" in claims[0].line
+    page = html.unescape((study / "report.html").read_text())
+    frame = pl.read_csv(study / "results.csv")
+    assert frame["privacy claim"].to_list() == [claim.line for claim in claims]
+    for claim in claims:
+        assert f"plain, epsilon {claim.epsilon:g}, record: {claim.line}." in said
+        assert claim.line in (study / "table.md").read_text()
+        assert claim.line in (study / "table.tex").read_text().replace("\\", "")
+        assert all(f"<dt>{what}</dt><dd>{fact}</dd>" in page for what, fact in claim.facts().items())
+    assert all(SCORED in text for text in (said, page, (study / "table.md").read_text()))
+    assert "are rehearsals: their noise repeats, and nobody is protected" in said
+
+
+def test_studies_that_are_compared_say_their_claims(study: Path, tmp_path: Path) -> None:
+    run("tradeoff", study / "study.toml", "--out", study, "--quiet")
+    rows = json.loads((study / "results.json").read_text())
+    lines = [row["privacy"]["summary"] for row in rows["configurations"]]
+    said = run("compare", study, study).stdout
+    assert all(said.count(line) == 1 for line in lines) and SCORED in said
+    older = {
+        **rows,
+        "configurations": [{k: v for k, v in r.items() if k != "privacy"} for r in rows["configurations"]],
+    }
+    del older["format"]
+    (tmp_path / "results.json").write_text(json.dumps(older))
+    found = json.loads(run("compare", study, tmp_path, "--json").stdout)["claims"]
+    assert list(found[str(study)].values()) == lines
+    assert all(
+        text.startswith("not stored: these results are of format 1") for text in found[str(tmp_path)].values()
+    )
+    (tmp_path / "results.json").write_text(json.dumps(rows | {"format": 3}))
+    said = run("compare", study, tmp_path, exit_code=2).stderr
+    assert "results.json has format 3, this privfed reads formats up to 2" in said
+
+
+def test_cells_of_an_older_privfed_say_what_their_words_say(study: Path, tmp_path: Path) -> None:
+    checked, store = plan(parse_study(STUDY, "study.toml"), tmp_path), Store(tmp_path)
+    stored = Store(study).read(setup.cell(0) for setup in checked.setups)
+    for setup in checked.setups:
+        (fit,) = stored[setup.cell(0)].values()
+        values = {name: value for name, value in fit.values.items() if name != "claim"}
+        store.keep(setup.cell(0), setup.content, {"fit": Part(values=values, timing=fit.timing)})
+    rehearsed, claimed = (row.claim for row in write_report(tmp_path, checked, store))
+    assert "not private: a rehearsal of epsilon 1" in rehearsed.line and "not stored" in rehearsed.line
+    assert claimed.against["the server with clients"] == "(2, 1e-06) each client alone"
