@@ -1,0 +1,147 @@
+"""What the pages show is true: Python runs, studies are well, commands parse, files and options exist."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privfed.cli.main import main
+from privfed.experiments.running.planning import plan
+from privfed.experiments.study.reading import parse_study
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_FENCE = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?^(?P<pad> *)```(?P<kind>\w*)\n(?P<text>.*?)^(?P=pad)```$",
+    re.S | re.M,
+)
+_SLOW = re.compile(r"^<!-- slow: (.+) -->$", re.M)
+MOST_NOT_RUN = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, its line, and why it is not run ("" where it is)."""
+
+    kind: str
+    text: str
+    line: int
+    reason: str
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    text, found = page.read_text(encoding="utf-8"), list[Block]()
+    for one in _FENCE.finditer(text):
+        line = text.count("\n", 0, one.start("text")) + 1
+        found.append(Block(one["kind"], one["text"], line, one["reason"] or ""))
+    return found
+
+
+def with_python() -> Iterator[object]:
+    for page in PAGES:
+        if any(one.kind == "python" for one in blocks(page)):
+            slow = _SLOW.search(page.read_text(encoding="utf-8"))
+            yield pytest.param(page, id=named(page), marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("page", [*with_python()])
+def test_python_on_a_page_runs_when_it_is_pasted_from_the_top(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for one in blocks(page):
+        if one.kind == "python" and not one.reason:
+            # The lines of a traceback are those of the page.
+            code = compile("\n" * (one.line - 1) + one.text, named(page), "exec")
+            exec(code, names)
+
+
+def test_almost_every_block_is_run() -> None:
+    kinds = [(one, page) for page in PAGES for one in blocks(page)]
+    assert len([one for one, _ in kinds if one.kind == "python"]) >= 11
+    assert len([one for one, _ in kinds if one.reason]) <= MOST_NOT_RUN
+    for one, page in kinds:
+        assert one.kind in ("python", "toml"), f"{named(page)}, line {one.line}: say what a block is"
+
+
+def patients(folder: Path) -> None:
+    """Write the table that the study on the page is of."""
+    rng = np.random.default_rng(0)
+    values = enumerate(rng.uniform(0, 10, (300, 2)))
+    lines = [f"h{i % 6},{rng.integers(3)},{x:.3f},{y:.3f}" for i, (x, y) in values]
+    (folder / "patients.csv").write_text("\n".join(["hospital,diagnosis,x,y", *lines]), encoding="utf-8")
+
+
+def test_studies_on_pages_are_well(tmp_path: Path) -> None:
+    patients(tmp_path)
+    found = [(page, one) for page in PAGES for one in blocks(page) if one.kind == "toml"]
+    assert found
+    for page, one in found:
+        assert plan(parse_study(one.text, named(page)), tmp_path).setups
+
+
+def commands() -> Iterator[tuple[str, list[str], bool]]:
+    """Yield every command that a page shows: where, its words, whether it is a line of its own."""
+    for page in PAGES:
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+            where = f"{named(page)}, line {number}"
+            if whole := re.match(r"    privfed\b(.*)", line):
+                yield where, shlex.split(whole[1], comments=True), True
+            for inline in re.findall(r"`privfed( [^`]*)?`", line):
+                yield where, shlex.split(inline), False
+
+
+def test_commands_on_pages_have_the_options_that_they_show() -> None:
+    seen = list(commands())
+    assert sum(whole for *_, whole in seen) > 8
+    for where, words, whole in seen:
+        named_options = [one.partition("=")[0] for one in words if one.startswith("-")]
+        if not words or words[0].startswith("-"):
+            known = main.params
+        else:
+            assert words[0] in main.commands, f"{where}: no command {words[0]!r}"
+            known = main.commands[words[0]].params
+        options = {option for one in known for option in one.opts + one.secondary_opts} | {"--help"}
+        assert set(named_options) <= options, f"{where}: {set(named_options) - options}"
+        if whole:
+            # It parses whole: nothing is missing, every choice is one.
+            main.commands[words[0]].make_context(words[0], list(words[1:]))
+
+
+def test_options_on_pages_exist() -> None:
+    options = {option for one in main.commands.values() for part in one.params for option in part.opts}
+    shown = [
+        (named(page), option)
+        for page in PAGES
+        for code in re.findall(r"`([^`\n]*)`", page.read_text(encoding="utf-8"))
+        if not code.startswith(("pip", "make", "git", "uv"))
+        for option in re.findall(r"(?<!\S)--[a-z][\w-]+", code)
+    ]
+    assert shown
+    assert [one for one in shown if one[1] not in options] == []
+
+
+def test_files_and_pages_that_pages_name_exist() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{named(page)}: {link}"
+        for path in re.findall(r"`((?:privfed|protocols|attacks|tests|examples|docs)/[\w/.-]+\.\w+)`", text):
+            assert (ROOT / path).exists(), f"{named(page)}: {path}"
+
+
+def test_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for page in PAGES:
+        for target in re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.M):
+            assert target in targets, f"{named(page)}: make {target}"
