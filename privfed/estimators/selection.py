@@ -37,7 +37,7 @@ from privfed.federation.builder import seed_from
 from privfed.federation.clients import Clients
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
-from privfed.privacy.claim import PrivacySpent, noised_mark
+from privfed.privacy.claim import PrivacySpent, noised_fields, noised_mark
 
 ESTIMATORS: dict[str, Callable[[], FederatedClusterer]] = {
     "dp": DPKMeans,
@@ -117,8 +117,8 @@ class SelectionRow:
     bytes: int
 
 
-NOISED = ("rows", "n_clusters", "table.index", "centroids")
-"""What a selection under differential privacy took from noised totals, by its names in JSON."""
+FROM_TOTALS = ("rows", "n_clusters", "table.index", "centroids")
+"""What a selection takes from totals alone, by its names in JSON."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ class SelectionResult:
             "index": self.index,
             "rule": self.rule,
             "privacy": None if claim is None else claim.to_dict(),
-            "noised": [] if claim is None else list(NOISED),
+            "noised": list(noised_fields(claim, *FROM_TOTALS)),
             "local_clusters": None if self.local is None else list(self.local.clients),
             "table": rows,
         }

@@ -67,13 +67,20 @@ class PrivacySpent:
             bounds = f"not private: a rehearsal of {bounds}; its noise repeats, and nobody is protected"
         unit, neighbours = _UNITS.get(self.unit, self.unit), _NEIGHBOURS.get(self.neighbours, "")
         who, kind = _NOISE.get(self.noise, ""), _MECHANISMS.get(self.mechanism, "")
+        # Who is protected from nobody is said so once.
+        against = self.against if not self.rehearsal else {"anybody": _REHEARSED}
         return {
             "differential privacy": bounds,
             "protected": f"{unit}, {neighbours} ({self.unit}, {self.neighbours})",
             "noise": f"{kind}; {who} ({self.mechanism}, {self.noise})",
-            **{f"against {who}": what for who, what in self.against.items()},
+            **{f"against {party}": holds for party, holds in against.items()},
             "composed": self.composed,
         }
+
+    @property
+    def rows_are_public(self) -> bool:
+        """Whether all neighbours have as many rows, so that their number is told."""
+        return (self.unit, self.neighbours) == ("record", "replace-one")
 
     @property
     def line(self) -> str:
@@ -111,6 +118,19 @@ def one_line(claim: PrivacySpent | None) -> str:
 def noised_mark(claim: PrivacySpent | None) -> str:
     """Return what stands behind a number that came from totals: a word where noise was added to them."""
     return "" if claim is None else " (noised)"
+
+
+def rows_mark(claim: PrivacySpent | None) -> str:
+    """Return what stands behind a number of rows: it is public where neighbours replace a row."""
+    public = claim is not None and claim.rows_are_public
+    return " (public: neighbours replace a row)" if public else noised_mark(claim)
+
+
+def noised_fields(claim: PrivacySpent | None, *names: str) -> tuple[str, ...]:
+    """Return the names of results of which noise is a part, out of those that come from totals alone."""
+    if claim is None:
+        return ()
+    return tuple(name for name in names if name != "rows" or not claim.rows_are_public)
 
 
 def claimed(

@@ -294,3 +294,21 @@ def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.
     line = privfed.load(home / "run" / "model.npz").privacy_spent_.line
     assert len(texts) == 2 and all(line in text for text in texts)
     assert "(noised)" in texts[0]
+
+
+def test_a_public_number_of_rows_is_said_to_be_that(home: Path, tmp_path: Path) -> None:
+    words = (
+        "fit",
+        home / "t.csv",
+        "--algorithm",
+        "dp",
+        "-k",
+        3,
+        *DOMAIN,
+        *CLAIM[:-1],
+        "replace-one",
+        *GROUPS,
+    )
+    said = run(*words, "--protocol", "plain", "--out", tmp_path / "r").stdout
+    assert "4, 240 (public: neighbours replace a row)" in said
+    assert json.loads((tmp_path / "r" / "result.json").read_text())["noised"] == ["movements", "centroids"]

@@ -8,7 +8,16 @@ import pytest
 
 from privfed import Box, Privacy
 from privfed.core.configuration import Configuration, Terms
-from privfed.privacy.claim import PrivacySpent, claimed, facts_of, noised_mark, one_line, privacy_spent
+from privfed.privacy.claim import (
+    PrivacySpent,
+    claimed,
+    facts_of,
+    noised_fields,
+    noised_mark,
+    one_line,
+    privacy_spent,
+    rows_mark,
+)
 from privfed.privacy.ledger import Payment
 
 KNOWN: dict[str, Any] = {
@@ -61,6 +70,7 @@ def test_a_rehearsal_says_that_it_is_not_private_and_holds_against_nobody() -> N
     rehearsal = claim_of(noise_seed=3)
     assert rehearsal.rehearsal
     assert rehearsal.facts()["differential privacy"].startswith("not private: a rehearsal of epsilon 1.5")
+    assert "against anybody: none: a rehearsal" in str(rehearsal) and "(1.5, 1e-06)" not in str(rehearsal)
     assert len(rehearsal.against) == 4
     assert all(what.startswith("none") for what in rehearsal.against.values())
     assert privacy_spent(configuration(noise_seed=3), (), one_key=False) is None
@@ -73,6 +83,22 @@ def test_without_privacy_nothing_is_claimed_and_nothing_is_marked() -> None:
     assert facts_of(None) == {"differential privacy": "none claimed"}
     assert one_line(None) == "differential privacy: none claimed"
     assert (noised_mark(None), noised_mark(claim_of())) == ("", " (noised)")
+    assert rows_mark(None) == "" and noised_fields(None, "rows") == ()
+
+
+@pytest.mark.parametrize(
+    ("unit", "neighbours", "mark"),
+    [
+        ("record", "add-remove", " (noised)"),
+        ("record", "replace-one", " (public: neighbours replace a row)"),
+        ("client", "replace-one", " (noised)"),
+    ],
+)
+def test_a_number_of_rows_that_is_public_is_not_called_noised(unit: str, neighbours: str, mark: str) -> None:
+    claim = claim_of(unit=unit, neighbours=neighbours)
+    assert rows_mark(claim) == mark
+    assert ("rows" in noised_fields(claim, "rows", "centroids")) == (mark == " (noised)")
+    assert "centroids" in noised_fields(claim, "rows", "centroids")
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -16,7 +16,7 @@ from privfed.cli.folder.run_folder import RESULT, pretty
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 from privfed.estimators.base import FederatedClusterer
-from privfed.privacy.claim import PrivacySpent, facts_of, noised_mark, one_line
+from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 
 def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
@@ -58,7 +58,7 @@ def result_table(result: Result, folder: Path) -> Table:
     """Return the result as a table of two columns."""
     end = "converged" if result.converged else "stopped at the most rounds"
     sent, claim = result.traffic, claim_from(result.privacy)
-    rows = "not asked" if result.rows is None else f"{result.rows}{noised_mark(claim)}"
+    rows = "not asked" if result.rows is None else f"{result.rows}{rows_mark(claim)}"
     lost = sum(len(row.dropped) for row in result.sums)
     facts = {
         "algorithm": f"{result.algorithm}, {result.n_clusters} clusters",

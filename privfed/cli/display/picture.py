@@ -45,7 +45,8 @@ def draw_run(path: Path, history: Sequence[FloatArray], result: Result, tol: flo
 def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
     """Write below a figure what is said of a claim, for pictures travel alone; nothing without one."""
     if claim is not None:
-        figure.supxlabel("\n".join(textwrap.wrap(claim.line, 150)), fontsize=7, color="#444444")
+        characters = int(16 * figure.get_figwidth())
+        figure.supxlabel("\n".join(textwrap.wrap(claim.line, characters)), fontsize=7, color="#444444")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -20,6 +20,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Began, Exchanged, Transcript
 from privfed.estimators.base import FederatedClusterer
+from privfed.privacy.claim import noised_fields
 from privfed.questions.contingency import Agreement, Contingency, agreement
 
 _SAW = {
@@ -27,9 +28,6 @@ _SAW = {
     "unlinked contributions": "every contribution, but not whose it was",
     "contributions": "every single client's statistics, in clear",
 }
-
-NOISED = ("rows", "movements", "centroids")
-"""Fields of a result that come from totals alone: under differential privacy they are noised."""
 
 SAW_SHORT = {
     "sums": "totals only",
@@ -198,7 +196,7 @@ def result_of(
     transcript: Transcript = model.transcript_
     inertia, rows = model.inertia_, model.n_rows_
     began, claim = began_of(transcript), model.privacy_claim_
-    noised = () if claim is None else NOISED if rows is not None else NOISED[1:]
+    names = ("movements", "centroids") if rows is None else ("rows", "movements", "centroids")
     return Result(
         privfed=__version__,
         algorithm=algorithm,
@@ -207,7 +205,7 @@ def result_of(
         reveals=began.reveals,
         server_saw=server_saw(began.opens_to, began.reveals),
         privacy=to_json(claim),
-        noised=noised,
+        noised=noised_fields(claim, *names),
         clients=began.configuration.clients,
         columns=tuple(columns),
         rows=rows,

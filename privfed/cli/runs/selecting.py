@@ -36,7 +36,7 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.elbow import Rule
 from privfed.estimators.selection import SelectionResult, estimator_of, select_n_clusters, transcripts
 from privfed.federation.clients import Clients
-from privfed.privacy.claim import noised_mark
+from privfed.privacy.claim import noised_mark, rows_mark
 
 ASKED, FOUND = "select.json", "selection.json"
 
@@ -208,9 +208,10 @@ def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seco
 
 def selection_table(found: Selection) -> Table:
     """Return one line for each number of clusters, the chosen one marked."""
-    mark = noised_mark(claim_from(found.privacy))
+    claim = claim_from(found.privacy)
+    mark = noised_mark(claim)
     title = (
-        f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{mark}, "
+        f"{found.algorithm} over {len(found.clients)} clients, {found.rows} rows{rows_mark(claim)}, "
         f"protocol {found.protocol}"
     )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
