@@ -89,9 +89,11 @@ class Privacy:
     def check_delta(self, n_rows: float, n_clients: int) -> None:
         """Warn where delta is the chance that one of so many units is exposed; rows are a noised number."""
         n_units = n_rows if self.unit == "record" else n_clients
+        # Neighbours that replace a row leave the number of rows public.
+        noised = " (noised)" if self.unit == "record" and self.neighbours == "add-remove" else ""
         if self.delta * n_units >= 1.0:
             warnings.warn(
-                f"delta={self.delta:g} times about {n_units:.0f} units is at least 1: the claim allows that "
+                f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim allows that "
                 f"every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
                 stacklevel=2,
             )

@@ -1,6 +1,7 @@
 """A claim is said in one way, with everything that makes it one; a rehearsal says that it is none."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from privfed.privacy.claim import (
     rows_mark,
 )
 from privfed.privacy.ledger import Payment
+from privfed.protocols import Masked
 
 KNOWN: dict[str, Any] = {
     "epsilon": 1.5,
@@ -109,3 +111,23 @@ def test_a_claim_survives_json(seed: int | None) -> None:
     assert PrivacySpent.from_dict(plain) == claim
     with pytest.raises(msgspec.ValidationError, match="epsilon"):
         PrivacySpent.from_dict({**plain, "epsilon": "low"})
+
+
+def test_the_page_of_claims_shows_what_is_printed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "privacy" / "who-is-protected.md").read_text()
+    words = KNOWN | {"epsilon": 1.0}
+    agreed = Configuration(
+        protocol="masked",
+        algorithm="test",
+        clients=tuple("abcdefghij"),
+        n_features=2,
+        terms=Masked().terms(10, 10, 100),
+        privacy=Privacy(**words).terms(),
+    )
+    found = claimed(agreed, (), one_key=False)
+    rehearsed = claimed(
+        msgspec.structs.replace(agreed, privacy=Privacy(**words, noise_seed=7).terms()), (), one_key=False
+    )
+    assert found is not None and rehearsed is not None
+    assert "\n".join(f"    {line}" for line in str(found).splitlines()) in page
+    assert f"    {str(rehearsed).splitlines()[0]}\n" in page
