@@ -93,8 +93,8 @@ class Privacy:
         noised = " (noised)" if self.unit == "record" and self.neighbours == "add-remove" else ""
         if self.delta * n_units >= 1.0:
             warnings.warn(
-                f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim allows that "
-                f"every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
+                f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim "
+                f"allows that every fit exposes one; choose delta far below {1.0 / n_units:.2g}.",
                 stacklevel=2,
             )
 
