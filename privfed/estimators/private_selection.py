@@ -23,6 +23,13 @@ INDICES = ("davies_bouldin", "fuzzy_davies_bouldin")
 """Indices that are found on a coreset."""
 
 
+SHARED = (
+    "Candidates were judged on one noised coreset, and the chosen one alone was refined by rounds; sums and "
+    "bytes are of the whole selection."
+)
+"""What the rows of a private selection's table have in common."""
+
+
 @dataclass(frozen=True)
 class PrivateChoice:
     """What a private selection gave.

@@ -31,7 +31,7 @@ from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.minibatch import FederatedMiniBatchKMeans
 from privfed.estimators.private import DPKMeans
-from privfed.estimators.private_selection import choose_privately
+from privfed.estimators.private_selection import SHARED, choose_privately
 from privfed.estimators.weighted import DWFKMeans, EWFKMeans
 from privfed.federation.builder import seed_from
 from privfed.federation.clients import Clients
@@ -178,7 +178,7 @@ class SelectionResult:
                 f"{row.n_clusters:>4} {row.index:>{wide}.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
                 f"{row.bytes:>13,}{mark}"
             )
-        said = [] if claim is None else [str(claim)]
+        said = [] if claim is None else [SHARED, str(claim)]
         return "\n".join([*lines, f"{self.n_clusters} clusters: {self.rule} of {name}", *said])
 
 

@@ -23,6 +23,7 @@ from privfed import (
     FederatedMiniBatchKMeans,
     FederatedScaler,
     Privacy,
+    select_n_clusters,
 )
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.stored import FORMAT
@@ -231,3 +232,15 @@ def test_a_damaged_claim_is_an_error(damage: dict[str, Any], tmp_path: Path) -> 
     rewritten(path, **damage)
     with pytest.raises(RunFolderError, match=r"model\.npz is damaged"):
         privfed.load(path)
+
+
+def test_a_selection_says_its_claim_and_leaves_labels_behind() -> None:
+    found = select_n_clusters(CLIENTS, [2, 3], estimator="dp", privacy=privacy(), protocol="plain")
+    claim = found.estimator.privacy_spent_
+    assert claim is not None and found.privacy_claim == claim
+    assert str(claim) in str(found) and "davies_bouldin (noised)" in str(found)
+    assert found.to_dict()["privacy"]["summary"] == claim.line and "rows" in found.to_dict()["noised"]
+    assert all(not hasattr(model, "labels_") for model in pickle.loads(pickle.dumps(found)).models)
+    open_one = select_n_clusters(CLIENTS, [2, 3], estimator="dwf", max_iter=2, protocol="plain")
+    assert open_one.privacy_claim is None and "noised" not in str(open_one)
+    assert (open_one.to_dict()["privacy"], open_one.to_dict()["noised"]) == (None, [])

@@ -26,6 +26,7 @@ from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
 from privfed.cli.speaking import Part
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
+from privfed.estimators.private_selection import SHARED
 from privfed.estimators.selection import INDICES
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import one_line
@@ -87,7 +88,8 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
         click.echo(pretty(found), nl=False)
         return
     printed(selection_table(found))
-    click.echo(str(claim) if (claim := claim_from(found.privacy)) else one_line(None))
+    claim = claim_from(found.privacy)
+    click.echo(one_line(None) if claim is None else f"{SHARED}\n{claim}")
     click.echo(f"{found.n_clusters} clusters: {found.rule} of {found.index}.")
     click.echo(f"Written: {out / FOUND}, {out / 'picture.png'}, {out / 'model.npz'}")
 
