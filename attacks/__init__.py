@@ -4,21 +4,28 @@ A passive attack is run on a view, `attack.run(transcript.view("server"), prior,
 an oracle, `attack.run(oracle, prior, rng)`. `evaluate(result, truth)` compares the claims with the truth.
 """
 
-from privfed.attacks.audits import audit
-from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
-from privfed.attacks.base.oracle import Oracle
-from privfed.attacks.base.report import Report
-from privfed.attacks.base.results import Counts, Particles, Points, Result, Truth, evaluate
-from privfed.attacks.cohorts.cluster_membership import ClusterHolders
-from privfed.attacks.cohorts.disaggregation import Disaggregation
-from privfed.attacks.cohorts.linkage import Linkage
-from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
-from privfed.attacks.membership.membership import Membership
-from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
-from privfed.attacks.probing.probing import Probing
-from privfed.attacks.reconstruction.differencing import Differencing
-from privfed.attacks.reconstruction.hidden_counts import EqualWeightCounts
-from privfed.attacks.reconstruction.tomography import Tomography
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privfed.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from privfed.attacks.audits import audit
+    from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
+    from privfed.attacks.base.oracle import Oracle
+    from privfed.attacks.base.report import Report
+    from privfed.attacks.base.results import Counts, Particles, Points, Result, Truth, evaluate
+    from privfed.attacks.cohorts.cluster_membership import ClusterHolders
+    from privfed.attacks.cohorts.disaggregation import Disaggregation
+    from privfed.attacks.cohorts.linkage import Linkage
+    from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
+    from privfed.attacks.membership.membership import Membership
+    from privfed.attacks.posterior.noisy_differencing import NoisyDifferencing
+    from privfed.attacks.probing.probing import Probing
+    from privfed.attacks.reconstruction.differencing import Differencing
+    from privfed.attacks.reconstruction.hidden_counts import EqualWeightCounts
+    from privfed.attacks.reconstruction.tomography import Tomography
 
 __all__ = [
     "ActiveAttack",
@@ -45,3 +52,32 @@ __all__ = [
     "audit",
     "evaluate",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "ActiveAttack": "privfed.attacks.base.interface",
+        "Attack": "privfed.attacks.base.interface",
+        "ClusterHolders": "privfed.attacks.cohorts.cluster_membership",
+        "Counts": "privfed.attacks.base.results",
+        "Differencing": "privfed.attacks.reconstruction.differencing",
+        "Disaggregation": "privfed.attacks.cohorts.disaggregation",
+        "EqualWeightCounts": "privfed.attacks.reconstruction.hidden_counts",
+        "FuzzyInversion": "privfed.attacks.inversion.fuzzy_inversion",
+        "Linkage": "privfed.attacks.cohorts.linkage",
+        "Membership": "privfed.attacks.membership.membership",
+        "NoisyDifferencing": "privfed.attacks.posterior.noisy_differencing",
+        "Oracle": "privfed.attacks.base.oracle",
+        "Particles": "privfed.attacks.base.results",
+        "PassiveAttack": "privfed.attacks.base.interface",
+        "Points": "privfed.attacks.base.results",
+        "Prior": "privfed.attacks.base.interface",
+        "Probing": "privfed.attacks.probing.probing",
+        "Report": "privfed.attacks.base.report",
+        "Result": "privfed.attacks.base.results",
+        "Tomography": "privfed.attacks.reconstruction.tomography",
+        "Truth": "privfed.attacks.base.results",
+        "audit": "privfed.attacks.audits",
+        "evaluate": "privfed.attacks.base.results",
+    },
+)

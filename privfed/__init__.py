@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from privfed import metrics, protocols
-from privfed.core.domain import Ball, Box
-from privfed.core.policy import ClientPolicy
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
-from privfed.estimators.local_centers import FKM, KFED
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
-from privfed.estimators.private import DPKMeans
-from privfed.estimators.saving import load
-from privfed.estimators.scaling import FederatedScaler
-from privfed.estimators.selection import SelectionResult, select_n_clusters
-from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
-from privfed.federation.simulation import Simulation
-from privfed.privacy.claim import PrivacySpent
-from privfed.privacy.privacy import Privacy
+from privfed.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from privfed import attacks, metrics, protocols
+    from privfed.core.domain import Ball, Box
+    from privfed.core.policy import ClientPolicy
+    from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+    from privfed.estimators.local_centers import FKM, KFED
+    from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+    from privfed.estimators.private import DPKMeans
+    from privfed.estimators.saving import load
+    from privfed.estimators.scaling import FederatedScaler
+    from privfed.estimators.selection import SelectionResult, select_n_clusters
+    from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
+    from privfed.federation.simulation import Simulation
+    from privfed.privacy.claim import PrivacySpent
+    from privfed.privacy.privacy import Privacy
 
 __version__ = version("privfed")
 
@@ -39,8 +43,36 @@ __all__ = [
     "Simulation",
     "WFKMeans",
     "__version__",
+    "attacks",
     "load",
     "metrics",
     "protocols",
     "select_n_clusters",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "Ball": "privfed.core.domain",
+        "Box": "privfed.core.domain",
+        "ClientPolicy": "privfed.core.policy",
+        "DPKMeans": "privfed.estimators.private",
+        "DWFKMeans": "privfed.estimators.weighted",
+        "EWFKMeans": "privfed.estimators.weighted",
+        "FKM": "privfed.estimators.local_centers",
+        "FederatedFuzzyCMeans": "privfed.estimators.fuzzy",
+        "FederatedMiniBatchKMeans": "privfed.estimators.minibatch",
+        "FederatedScaler": "privfed.estimators.scaling",
+        "KFED": "privfed.estimators.local_centers",
+        "Privacy": "privfed.privacy.privacy",
+        "PrivacySpent": "privfed.privacy.claim",
+        "SelectionResult": "privfed.estimators.selection",
+        "Simulation": "privfed.federation.simulation",
+        "WFKMeans": "privfed.estimators.weighted",
+        "attacks": "privfed.attacks",
+        "load": "privfed.estimators.saving",
+        "metrics": "privfed.metrics",
+        "protocols": "privfed.protocols",
+        "select_n_clusters": "privfed.estimators.selection",
+    },
+)

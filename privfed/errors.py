@@ -4,7 +4,7 @@
     |-- ArgumentError (ValueError)        a parameter is out of its bounds
     |   `-- UndefinedIndexError           a validity index has no value for these clusters
     |-- DataError (ValueError)            a client's data cannot be used
-    |-- NotFittedError (sklearn's)        an estimator is asked before it was fitted
+    |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.not_fitted)
     |-- PolicyError                       a party's policy forbids what is asked
     |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
     |   `-- BudgetError                   a question costs more than what is left of the budget
@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
-
 
 class PrivFedError(Exception):
     """Base of every error that privfed raises on purpose."""
@@ -41,10 +39,6 @@ class UndefinedIndexError(ArgumentError):
 
 class DataError(PrivFedError, ValueError):
     """A client's data cannot be used (empty, not finite, not numeric, other columns, outside the domain)."""
-
-
-class NotFittedError(PrivFedError, _SklearnNotFittedError):
-    """An estimator is asked for something that only a fitted one has."""
 
 
 class PolicyError(PrivFedError):

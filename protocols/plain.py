@@ -167,6 +167,7 @@ class Plain:
     name = "plain"
     opens_to: Literal["server"] = "server"
     reveals: Literal["contributions"] = "contributions"
+    one_key = False
 
     def __init__(self, threshold: int = 1) -> None:
         self.threshold = threshold

@@ -53,6 +53,7 @@ class Slotted:
 
     opens_to: Literal["server"] = "server"
     reveals: Literal["unlinked contributions"] = "unlinked contributions"
+    one_key = False
 
     def __init__(self, inner: SecureSum, *, sums: int = 1, contributors: int = 5) -> None:
         if inner.reveals != "sums":

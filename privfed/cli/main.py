@@ -4,29 +4,70 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
 from privfed import __version__
-from privfed.cli.commands.attack import attack
-from privfed.cli.commands.audit import audit
-from privfed.cli.commands.compare import compare
-from privfed.cli.commands.demo import demo
-from privfed.cli.commands.fit import fit, resume
-from privfed.cli.commands.reading import predict, show
-from privfed.cli.commands.select import select_k
-from privfed.cli.commands.tradeoff import tradeoff
 from privfed.cli.folder.disk import is_full
 from privfed.cli.speaking import said
 from privfed.errors import PrivFedError
 
+COMMANDS = {
+    "attack": ("attack", "attack", "Attack a run: what could be learned from what was seen."),
+    "audit": ("audit", "audit", "Test a privacy claim against what came out."),
+    "compare": ("compare", "compare", "Show what changed between two studies."),
+    "demo": ("demo", "demo", "Cluster digits over plain and over masked sums."),
+    "fit": ("fit", "fit", "Cluster the clients of a table."),
+    "predict": ("reading", "predict", "Print the cluster of each row of a table."),
+    "resume": ("fit", "resume", "Finish a run that was stopped."),
+    "select-k": ("select", "select_k", "Choose the number of clusters."),
+    "show": ("reading", "show", "Print what ran, and what the server saw."),
+    "tradeoff": ("tradeoff", "tradeoff", "Run a study of utility, privacy, leakage and cost."),
+}
+"""Command -> its module in `privfed.cli.commands`, its name there, and what it is for."""
+
 _BAD_INPUT, _STOPPED = 2, 130
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported when it is first used."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module, attribute, _ = COMMANDS[name]
+            self._loaded[name] = vars(import_module(f"privfed.cli.commands.{module}"))[attribute]
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*COMMANDS, *self._loaded)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 class Program(click.Group):
     """A group whose errors are one line on stderr: exit code 2 for bad input, 130 when it was stopped."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+        self.commands = _Commands()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, none of which is loaded for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(COMMANDS.items())])
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; what it warns of, and what the library says is wrong, is said in its words."""
@@ -42,9 +83,11 @@ class Program(click.Group):
                 raise click.ClickException(" ".join(told)) from error
 
     def _said(self, message: Exception | str, context: click.Context) -> str:
-        command = self.commands.get(context.invoked_subcommand or "", self)
+        name = context.invoked_subcommand or ""
         # A study's file has words of its own.
-        return str(message) if command in (tradeoff, compare, demo) else said(message, command, fit)
+        if name in ("tradeoff", "compare", "demo"):
+            return str(message)
+        return said(message, self.commands.get(name, self), self.commands["fit"])
 
     def main(
         self,
@@ -89,7 +132,3 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for command in (fit, resume, predict, show, select_k, demo, tradeoff, compare, attack, audit):
-    main.add_command(command)

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-from privfed import protocols
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
+from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
 from privfed.data.writing import check_suffix
-from privfed.estimators.selection import ESTIMATORS
+from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.protocols.registry import SECURE_SUMS
 
 Command = Callable[..., Any]
 
@@ -112,7 +113,7 @@ def source_of(data: Path, given: dict[str, Any]) -> Source:
 
 algorithm_option = click.option(
     "--algorithm",
-    type=click.Choice(list(ESTIMATORS)),
+    type=Registered(ESTIMATORS, SHORT),
     default="dwf",
     show_default=True,
     help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
@@ -154,7 +155,7 @@ word_options = _stacked(
     *(click.option(name, _parameter(name), type=kind, help=text) for name, (kind, text) in _WORDS.items()),
     click.option(
         "--protocol",
-        type=click.Choice(list(protocols.NAMES)),
+        type=Registered(SECURE_SUMS),
         default="masked",
         show_default=True,
         help="Secure sum: masked shows the server totals only; group-masked and ckks show it none, "

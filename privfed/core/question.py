@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
+from importlib import import_module
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,7 @@ from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration
 from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.messages import Array, encode
+from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError
 
@@ -114,6 +116,17 @@ def register(kind: Registered) -> Registered:
     """Make a question or part known by its class name, so that it can be decoded (a class decorator)."""
     _REGISTRY[kind.__name__] = kind
     return kind
+
+
+def _known(name: str) -> type[Question | Part]:
+    """Return what travels under a name; one of privfed's own is imported when it first arrives.
+
+    Raises:
+        KeyError: nothing does.
+    """
+    if name not in _REGISTRY and name in PLACES:
+        import_module(PLACES[name])
+    return _REGISTRY[name]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -225,7 +238,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
         name, hint = prefix + one.name, hints[one.name]
         held = values.pop(name)
         if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part | Question)):
-            held = _read(Ranges if hint is Ranges else _REGISTRY[str(held)], f"{name}.", values)
+            held = _read(Ranges if hint is Ranges else _known(str(held)), f"{name}.", values)
         if not _fits(held, hint):
             raise TypeError(name)
         built[one.name] = held
@@ -235,7 +248,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
 def _rebuild(message: QuestionMessage) -> Question:
     values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
     values.update(message.options)
-    question = _read(_REGISTRY[message.name], "", values)
+    question = _read(_known(message.name), "", values)
     if values or not isinstance(question, Question):
         raise TypeError("not a question, or fields that it does not have")
     return question

@@ -57,6 +57,10 @@ class SecureSum(Protocol):
     def reveals(self) -> Literal["sums", "unlinked contributions", "contributions"]:
         """What the opener sees."""
 
+    @property
+    def one_key(self) -> bool:
+        """Whether the key of one client opens every upload, as where all clients share one key."""
+
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the numbers that protect a client.
 

@@ -6,13 +6,12 @@ the same split.
 
 Source of `iid`, `by_kmeans` and `half_iid`: Holzer, Jacob and Kavane 2023, "Dynamically Weighted Federated
 k-Means", section on datasets. They fix neither seeds nor what becomes of an empty cluster.
-The splits of `privfed.data.placement` are dispatched here too.
+Ways by name, also users' own: `privfed.data.kinds`.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,6 @@ from privfed.data.placement import (
 from privfed.errors import ArgumentError
 
 __all__ = [
-    "KINDS",
     "at_random",
     "by_cluster",
     "by_dirichlet",
@@ -39,7 +37,6 @@ __all__ = [
     "by_kmeans",
     "half_iid",
     "iid",
-    "partition",
 ]
 
 RowNumbers = npt.NDArray[np.intp]
@@ -153,141 +150,6 @@ def by_dirichlet(
         f"{MAX_DRAWS} draws with alpha={alpha} left some of the {n_clients} clients with fewer than "
         f"min_rows={min_rows} of {len(labels)} rows; take a larger alpha, fewer clients or fewer min_rows."
     )
-
-
-def partition(
-    X: FloatArray,
-    n_clients: int,
-    kind: str,
-    rng: np.random.Generator,
-    y: npt.ArrayLike | None = None,
-    **options: npt.ArrayLike,
-) -> list[RowNumbers]:
-    """Split rows by the named way.
-
-    Args:
-        X: float64 of shape (n_rows, n_features).
-        n_clients: number of clients.
-        kind: "iid", "half-iid", "non-iid" (by k-means), "random", "dirichlet", "distance" or "cluster-wise".
-        rng: source of all randomness.
-        y: labels of shape (n_rows,); needed by "dirichlet" and "cluster-wise", not used by the others.
-        **options: `alpha` (needed) and `min_rows` for "dirichlet"; `beta` (needed) and `locations`, drawn
-            uniformly from the box of the rows where they are not given, for "distance"; `clusters`
-            (needed) for "cluster-wise"; the others have none.
-
-    Raises:
-        ArgumentError: `kind` or an option is unknown, labels or a needed option are missing, or an argument
-            is out of bounds.
-        DataError: `X` holds values that are missing or infinite.
-    """
-    if kind not in KINDS:
-        raise ArgumentError(f"kind must be one of {', '.join(map(repr, KINDS))}, got kind={kind!r}.")
-    X = checked_rows(X)
-    _check_options(kind, options)
-    if kind in _BY_ROWS:
-        return _BY_ROWS[kind](X, n_clients, rng)
-    if kind == "distance":
-        return _partition_by_distance(X, n_clients, rng, **options)
-    labels = _labels(kind, y, len(X))
-    if kind == "dirichlet":
-        return _partition_by_dirichlet(labels, n_clients, rng, **options)
-    return _partition_by_cluster(labels, n_clients, rng, **options)
-
-
-def _iid_rows(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
-    return iid(len(X), n_clients, rng)
-
-
-def _random_rows(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
-    return at_random(len(X), n_clients, rng)
-
-
-_BY_ROWS: dict[str, Callable[[FloatArray, int, np.random.Generator], list[RowNumbers]]] = {
-    "iid": _iid_rows,
-    "half-iid": half_iid,
-    "non-iid": by_kmeans,
-    "random": _random_rows,
-}
-# The needed option, such a value of it, and the others.
-_OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "dirichlet": ("alpha", "0.5", ("min_rows",)),
-    "distance": ("beta", "1.0", ("locations",)),
-    "cluster-wise": ("clusters", "[1, 4]", ()),
-}
-KINDS = (*_BY_ROWS, *_OPTIONS)
-
-
-def _check_options(kind: str, options: dict[str, npt.ArrayLike]) -> None:
-    if kind not in _OPTIONS:
-        if options:
-            raise ArgumentError(f"kind={kind!r} takes no options, got {', '.join(options)}; leave them out.")
-        return
-    needed, such, others = _OPTIONS[kind]
-    if unknown := sorted(options.keys() - {needed, *others}):
-        known = " and ".join((needed, *others))
-        raise ArgumentError(f"kind={kind!r} takes the options {known}, got {', '.join(unknown)}.")
-    if needed not in options:
-        raise ArgumentError(f"kind={kind!r} needs {needed}; give one, such as {needed}={such}.")
-
-
-def _partition_by_dirichlet(
-    labels: npt.NDArray[np.generic],
-    n_clients: int,
-    rng: np.random.Generator,
-    *,
-    alpha: npt.ArrayLike,
-    min_rows: npt.ArrayLike = 1,
-) -> list[RowNumbers]:
-    least = _number("min_rows", min_rows)
-    if not least.is_integer():
-        raise ArgumentError(f"min_rows must be a whole number, got min_rows={least}.")
-    return by_dirichlet(labels, n_clients, _number("alpha", alpha), rng, int(least))
-
-
-def _partition_by_distance(
-    X: FloatArray,
-    n_clients: int,
-    rng: np.random.Generator,
-    *,
-    beta: npt.ArrayLike,
-    locations: npt.ArrayLike | None = None,
-) -> list[RowNumbers]:
-    check_n_clients(n_clients, len(X))
-    if locations is None:
-        locations = rng.uniform(X.min(axis=0), X.max(axis=0), (n_clients, X.shape[1]))
-    _check_one_a_client("locations", locations, n_clients)
-    return by_distance(X, locations, _number("beta", beta), rng)
-
-
-def _partition_by_cluster(
-    labels: npt.NDArray[np.generic], n_clients: int, rng: np.random.Generator, *, clusters: npt.ArrayLike
-) -> list[RowNumbers]:
-    check_n_clients(n_clients, len(labels))
-    _check_one_a_client("clusters", clusters, n_clients)
-    return by_cluster(labels, clusters, rng)
-
-
-def _check_one_a_client(name: str, value: npt.ArrayLike, n_clients: int) -> None:
-    if np.shape(value)[:1] != (n_clients,):
-        raise ArgumentError(
-            f"{name} must be one a client, got shape {np.shape(value)} for n_clients={n_clients}."
-        )
-
-
-def _number(name: str, value: npt.ArrayLike) -> float:
-    array = np.asarray(value)
-    if array.ndim or not np.issubdtype(array.dtype, np.number):
-        raise ArgumentError(f"{name} must be a number, got {name}={array.tolist()!r}.")
-    return float(array)
-
-
-def _labels(kind: str, y: npt.ArrayLike | None, n_rows: int) -> npt.NDArray[np.generic]:
-    if y is None:
-        raise ArgumentError(f"kind={kind!r} splits by label, got y=None; give y, or take kind='non-iid'.")
-    labels = np.asarray(y)
-    if len(labels) != n_rows:
-        raise ArgumentError(f"y must have one label a row, got {len(labels)} labels for {n_rows} rows.")
-    return labels
 
 
 def _skewed_members(

@@ -20,9 +20,9 @@ from privfed.core.federation import Federation, Watcher
 from privfed.core.files import open_file
 from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
-from privfed.errors import NotFittedError
 from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
+from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.registry import stored_name
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from

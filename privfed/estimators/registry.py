@@ -1,36 +1,51 @@
-"""What classes of estimators are called in files: a registered name, or `module:Class` for users' own.
+"""The registry of estimators, and what saved models call their classes.
 
-A name that was read from a file is compared with classes that are here already: nothing is ever imported
-because a file names it.
+A name that was read from a file is looked up among registered names and the classes that the caller passed:
+nothing is ever imported because a file names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from privfed.core.registry import Registry
 from privfed.errors import ArgumentError, RunFolderError
 
-_NAMES: dict[str, type] = {}
-_NAME = re.compile(r"[\w.<>]+(:[\w.<>]+)?")
+SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+"""Short names of privfed's own estimators, for the command line."""
 
+ESTIMATORS: Registry[Callable[..., Any]] = Registry(
+    "estimator",
+    "privfed.estimators",
+    {
+        "DPKMeans": "privfed.estimators.private:DPKMeans",
+        "DWFKMeans": "privfed.estimators.weighted:DWFKMeans",
+        "EWFKMeans": "privfed.estimators.weighted:EWFKMeans",
+        "WFKMeans": "privfed.estimators.weighted:WFKMeans",
+        "FederatedMiniBatchKMeans": "privfed.estimators.minibatch:FederatedMiniBatchKMeans",
+        "FKM": "privfed.estimators.local_centers:FKM",
+        "KFED": "privfed.estimators.local_centers:KFED",
+        "FederatedFuzzyCMeans": "privfed.estimators.fuzzy:FederatedFuzzyCMeans",
+        "dp": "privfed.estimators.private:DPKMeans",
+        "dwf": "privfed.estimators.weighted:DWFKMeans",
+        "ewf": "privfed.estimators.weighted:EWFKMeans",
+        "lloyd": "privfed.estimators.weighted:lloyd",
+        "minibatch": "privfed.estimators.minibatch:FederatedMiniBatchKMeans",
+        "fkm": "privfed.estimators.local_centers:FKM",
+        "kfed": "privfed.estimators.local_centers:KFED",
+        "fuzzy": "privfed.estimators.fuzzy:FederatedFuzzyCMeans",
+    },
+)
+"""Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""
 
-def register(*kinds: type) -> None:
-    """Let files call classes by their plain names.
-
-    Raises:
-        ArgumentError: another class has the name.
-    """
-    for kind in kinds:
-        known = _NAMES.setdefault(kind.__name__, kind)
-        if known is not kind:
-            raise ArgumentError(f"{kind} and {known} are both called {kind.__name__!r}; rename one.")
+_NAME = re.compile(r"[\w.<>-]+(:[\w.<>]+)?")
 
 
 def stored_name(kind: type) -> str:
-    """Return what files call a class."""
-    ours = _NAMES.get(kind.__name__) is kind
-    return kind.__name__ if ours else f"{kind.__module__}:{kind.__qualname__}"
+    """Return what files call a class: its registered name, or `module:Class` of a user's own."""
+    return ESTIMATORS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
 
 
 def find(name: object, passed: Iterable[type], where: object) -> type:
@@ -49,16 +64,23 @@ def find(name: object, passed: Iterable[type], where: object) -> type:
         raise ValueError("no name of a class")
     last = _last(name)
     same = [kind for kind in passed if _last(kind.__qualname__) == last]
-    exact = [kind for kind in same if stored_name(kind) == name]
-    found = exact or ([_NAMES[name]] if name in _NAMES else same)
+    found = [kind for kind in same if stored_name(kind) == name] or _registered(name) or same
     if len(found) == 1:
         return found[0]
     if found:
         raise RunFolderError(f"{where} holds a model of {name!r}; of {found} pass the one that it is.")
     raise RunFolderError(
-        f"{where} holds a model of the class {name!r}, which is not privfed's own: pass the class itself, as "
-        f"in privfed.load(path, estimators=[{last}]). None is imported because a file names it."
+        f"{where} holds a model of the class {name!r}, which is not registered here: pass the class itself, "
+        f"as in privfed.load(path, estimators=[{last}]). None is imported because a file names it."
     )
+
+
+def _registered(name: str) -> list[type]:
+    try:
+        kind = ESTIMATORS.find(name)
+    except ArgumentError:
+        return []
+    return [kind] if isinstance(kind, type) else []
 
 
 def _last(name: str) -> str:

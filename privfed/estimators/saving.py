@@ -16,16 +16,8 @@ import numpy as np
 
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
-from privfed.estimators.local_centers import FKM, KFED
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
-from privfed.estimators.private import DPKMeans
-from privfed.estimators.registry import find, register
+from privfed.estimators.registry import find
 from privfed.estimators.stored import claim_from, privacy_from_dict
-from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
-
-register(DWFKMeans, EWFKMeans, WFKMeans, FKM, KFED)
-register(FederatedFuzzyCMeans, FederatedMiniBatchKMeans, DPKMeans)
 
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
@@ -45,7 +37,8 @@ def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = (
     Args:
         path: the file.
         estimators: classes of your own that the file may name, as in `load(path, estimators=[MyKMeans])`.
-            privfed's are known. No class is ever imported because a file names it.
+            Registered ones are known: privfed's, and those of installed packages. No class is ever imported
+            because a file names it.
 
     Raises:
         ArgumentError: what is passed is no class of an estimator.

@@ -21,9 +21,10 @@ from privfed.core.domain import Domain, FloatArray
 from privfed.core.messages import Array
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
-from privfed.errors import ArgumentError, NotFittedError
+from privfed.errors import ArgumentError
 from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
+from privfed.estimators.not_fitted import NotFittedError
 from privfed.federation.builder import configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather, is_client_list

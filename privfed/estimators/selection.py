@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from privfed import metrics
 from privfed.core.federation import Federation, Watcher
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Exchanged, Summed, Transcript
@@ -27,73 +26,16 @@ from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_integer
 from privfed.estimators.elbow import FEWEST_FOR_ELBOW, Rule, chosen
-from privfed.estimators.fuzzy import FederatedFuzzyCMeans
-from privfed.estimators.local_centers import FKM, KFED
-from privfed.estimators.minibatch import FederatedMiniBatchKMeans
-from privfed.estimators.private import DPKMeans
+from privfed.estimators.indices import INDICES, Index, asked
 from privfed.estimators.private_selection import SHARED, choose_privately
-from privfed.estimators.weighted import DWFKMeans, EWFKMeans
+from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.builder import seed_from
 from privfed.federation.clients import Clients
-from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
 from privfed.privacy.claim import PrivacySpent, noised_fields, noised_mark
 
-ESTIMATORS: dict[str, Callable[[], FederatedClusterer]] = {
-    "dp": DPKMeans,
-    "dwf": DWFKMeans,
-    "ewf": EWFKMeans,
-    "lloyd": lambda: DWFKMeans(local_iter=1),
-    "minibatch": FederatedMiniBatchKMeans,
-    "fkm": FKM,
-    "kfed": KFED,
-    "fuzzy": FederatedFuzzyCMeans,
-}
-"""Algorithms by name."""
-
 Watching = Callable[[int], AbstractContextManager[Watcher]]
 """Gives, for a number of clusters, a context in which its fit is watched."""
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index that can be named.
-
-    Args:
-        value: gives the index of a fitted model.
-        rule: how a number of clusters is chosen by it.
-        rising: whether it grows with the number of clusters, for the elbow.
-    """
-
-    value: Callable[[FederatedClusterer], float]
-    rule: Rule
-    rising: bool = False
-
-
-def _asked(function: Callable[..., float]) -> Callable[[FederatedClusterer], float]:
-    return lambda model: function(model.federation_, model.cluster_centers_)
-
-
-def _fuzzy(model: FederatedClusterer) -> float:
-    return fuzzy_davies_bouldin(model.federation_, model.cluster_centers_, m=getattr(model, "m", 2.0))
-
-
-def _inertia(model: FederatedClusterer) -> float:
-    if model.inertia_ is None:
-        raise PrivacyError('inertia_ is not released under differential privacy: choose by "davies_bouldin".')
-    return float(model.inertia_)
-
-
-INDICES: dict[str, Index] = {
-    "davies_bouldin": Index(_asked(metrics.davies_bouldin), "minimum"),
-    "fuzzy_davies_bouldin": Index(_fuzzy, "minimum"),
-    "simplified_silhouette": Index(_asked(metrics.simplified_silhouette), "maximum", rising=True),
-    "calinski_harabasz": Index(_asked(metrics.calinski_harabasz), "maximum", rising=True),
-    # These two fall with every further cluster: only an elbow tells.
-    "mean_distance": Index(_asked(metrics.mean_distance), "elbow"),
-    "inertia": Index(_inertia, "elbow"),
-}
-"""Indices by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +147,8 @@ def select_n_clusters(
         range: numbers of clusters to try, each from 2 up to the rows of all clients; None asks how many
             clusters each client finds on its own and takes the rule of thumb of the paper: from the
             smallest number to the smallest plus the largest.
-        estimator: an estimator, of which copies are fitted, or a name: "dp", "dwf", "ewf", "lloyd",
-            "minibatch", "fkm", "kfed", "fuzzy".
+        estimator: an estimator, of which copies are fitted, or a registered name ("dp", "dwf", "ewf",
+            "lloyd", "minibatch", "fkm", "kfed", "fuzzy", or a class's), or "module:Class" of your own.
         index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, 2 where it has none),
             "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", or a function of a
             federation and centers, with `rule`.
@@ -285,10 +227,10 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
     if callable(index):
         if rule is None:
             raise ArgumentError("an index that is a function needs a rule: which of its values is the best.")
-        return Index(_asked(index), rule)
-    if not isinstance(index, str) or index not in INDICES:
+        return Index(asked(index), rule)
+    known = INDICES.resolve(index) if isinstance(index, str) else index
+    if not isinstance(known, Index):
         raise ArgumentError(f"index must be a function or one of {', '.join(INDICES)}, got index={index!r}.")
-    known = INDICES[index]
     if rule is None or rule == known.rule:
         return known
     if rule != "elbow":
@@ -303,12 +245,10 @@ def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
         ArgumentError: no estimator, or words that it does not know.
     """
     if isinstance(estimator, str):
-        if estimator not in ESTIMATORS:
-            raise ArgumentError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}.")
-        model = ESTIMATORS[estimator]()
-    elif isinstance(estimator, FederatedClusterer):
-        model = clone(estimator)
+        model: Any = ESTIMATORS.resolve(estimator)()
     else:
+        model = clone(estimator) if isinstance(estimator, FederatedClusterer) else None
+    if not isinstance(model, FederatedClusterer):
         raise ArgumentError(f"estimator must be an estimator of privfed or its name, got {estimator!r}.")
     unknown = sorted(set(words) - set(model.get_params(deep=False)) | set(words) & {"n_clusters"})
     if unknown:

@@ -158,6 +158,11 @@ class DWFKMeans(FederatedClusterer):
         )
 
 
+def lloyd(n_clusters: int = 5, **words: Any) -> DWFKMeans:
+    """Return Lloyd's algorithm: `DWFKMeans` with one local step and, unless told otherwise, full steps."""
+    return DWFKMeans(n_clusters, local_iter=1, **words)
+
+
 class EWFKMeans(DWFKMeans):
     """Equally weighted federated k-means (eq. 8): every client of a cohort counts alike.
 

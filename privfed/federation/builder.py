@@ -18,7 +18,7 @@ from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
-from privfed.protocols import by_name
+from privfed.protocols.registry import by_name
 
 SPARE_SUMS = 64
 """Sums beyond the algorithm's own that clients agree to answer: repeated ones, and metrics after the fit."""

@@ -13,5 +13,4 @@ def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None
     ledger = federation.ledger
     if not isinstance(ledger, BudgetLedger):
         return None
-    one_key = getattr(protocol, "one_key", False)
-    return claimed(federation.configuration, tuple(ledger.payments), one_key=one_key)
+    return claimed(federation.configuration, tuple(ledger.payments), one_key=protocol.one_key)

@@ -47,6 +47,7 @@ class GroupMasked:
     name = "group-masked"
     opens_to: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
+    one_key = False
 
     def __init__(self, *, colluders: int | None = None, honest: int | None = None, repeats: int = 3) -> None:
         self.colluders, self.honest, self.repeats = colluders, honest, repeats

@@ -47,6 +47,7 @@ class Masked:
     name = "masked"
     opens_to: Literal["server"] = "server"
     reveals: Literal["sums"] = "sums"
+    one_key = False
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ from privfed.cli.runs import selecting
 from privfed.core.transcript import FILE, Asked, Ended, Transcript
 from privfed.data import load_clients
 from privfed.errors import NotEnoughClientsError
-from privfed.estimators.selection import ESTIMATORS, INDICES
+from privfed.estimators.indices import INDICES
+from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 
 
@@ -93,7 +94,7 @@ def test_without_a_range_the_clients_are_asked(invoke, base, tmp_path) -> None:
     assert tried == list(range(local[0], local[0] + local[-1] + 1))
 
 
-@pytest.mark.parametrize("algorithm", ESTIMATORS)
+@pytest.mark.parametrize("algorithm", SHORT)
 def test_every_algorithm_runs(invoke, words, tmp_path, algorithm) -> None:
     claim = "--epsilon 5 --delta 1e-6 --unit record --neighbours add-remove --low 0 --high 8"
     claim += " --clients h1,h2,h3,h4,h5,h6"

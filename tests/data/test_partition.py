@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.data import by_dirichlet, by_kmeans, half_iid, iid, partition
-from privfed.data.partition import KINDS, at_random, by_cluster, by_distance
+from privfed.data.kinds import PARTITIONS
+from privfed.data.placement import at_random, by_cluster, by_distance
 from privfed.errors import ArgumentError, DataError
 
 Rows = npt.NDArray[np.intp]
@@ -36,7 +37,7 @@ def assert_lawful(clients: Sequence[Rows], n_rows: int, n_clients: int) -> None:
         assert (np.diff(rows) > 0).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PARTITIONS)
 @given(
     n_clients=st.integers(1, 6),
     extra=st.integers(0, 30),
@@ -58,7 +59,7 @@ def test_every_split_is_disjoint_covering_without_empty_client_and_repeatable(
     assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PARTITIONS)
 def test_another_seed_gives_another_split(kind: str) -> None:
     one, other = (
         partition(BLOBS, 7, kind, np.random.default_rng(seed), **options(kind, 7, BLOB)) for seed in (1, 2)
@@ -160,13 +161,13 @@ def test_partition_by_name_is_the_function_itself() -> None:
         "distance": by_distance(BLOBS, places, 2.0, rng()),
         "cluster-wise": by_cluster(BLOB, held, rng()),
     }
-    assert set(expected) == set(KINDS)
-    for kind in KINDS:
+    assert set(expected) == set(PARTITIONS)
+    for kind in PARTITIONS:
         split = partition(BLOBS, 5, kind, rng(), **given.get(kind, {}))
         assert [rows.tolist() for rows in split] == [rows.tolist() for rows in expected[kind]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PARTITIONS)
 @pytest.mark.parametrize("n_clients", [0, -1, 201])
 def test_number_of_clients_has_bounds(kind: str, n_clients: int) -> None:
     most = 100 if kind == "half-iid" else 200

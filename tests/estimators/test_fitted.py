@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from privfed import Ball, Box, DWFKMeans, EWFKMeans, WFKMeans
-from privfed.errors import DataError, NotFittedError
+from privfed.errors import DataError
+from privfed.estimators.not_fitted import NotFittedError
 
 Clients = list[np.ndarray]
 MODELS = [DWFKMeans, EWFKMeans, WFKMeans]

@@ -10,8 +10,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Ball, Box
-from privfed.errors import ArgumentError, NotFittedError
+from privfed.errors import ArgumentError
 from privfed.estimators.fuzzy import FederatedFuzzyCMeans
+from privfed.estimators.not_fitted import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
 from tests.reference import fuzzy_reference as oracle

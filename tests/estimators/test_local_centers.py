@@ -13,8 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from privfed import Box, ClientPolicy, Simulation
 from privfed.core.conversation import Ask, Total
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, DataError, NotFittedError, RefusedError
+from privfed.errors import ArgumentError, DataError, RefusedError
 from privfed.estimators.local_centers import FKM, KFED
+from privfed.estimators.not_fitted import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Masked, Plain, Slotted
 

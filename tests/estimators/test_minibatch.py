@@ -14,8 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Ball, Box, ClientPolicy, Simulation
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, DataError, NotFittedError, RefusedError, ResumeError
+from privfed.errors import ArgumentError, DataError, RefusedError, ResumeError
 from privfed.estimators.minibatch import FederatedMiniBatchKMeans
+from privfed.estimators.not_fitted import NotFittedError
 from privfed.protocols import Plain
 
 Clients = list[np.ndarray]

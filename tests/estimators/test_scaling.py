@@ -16,7 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from privfed import Ball, Box, DWFKMeans, FederatedScaler, Simulation
 from privfed.core.transcript import Asked
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, DataError, NotEnoughClientsError, NotFittedError
+from privfed.errors import ArgumentError, DataError, NotEnoughClientsError
+from privfed.estimators.not_fitted import NotFittedError
 
 Clients = list[np.ndarray]
 SUMS = pytest.mark.parametrize("over", ["plain", "masked"])

@@ -17,7 +17,8 @@ from privfed.core.transcript import FILE, Asked, Ended, Exchanged, Summed, Trans
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError, ResumeError, RunFolderError
 from privfed.estimators.elbow import chosen, elbow_heights
-from privfed.estimators.selection import ESTIMATORS, INDICES
+from privfed.estimators.indices import INDICES
+from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 
 Clients = list[np.ndarray]
@@ -43,13 +44,11 @@ def five() -> Clients:
 def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> None:
     found = select_n_clusters(five, range(2, 8), index=index, protocol=over)
     assert found.n_clusters == 5
-    assert found.rule == INDICES[index].rule
+    assert found.rule == INDICES.find(index).rule
     assert [row.n_clusters for row in found.table] == list(range(2, 8))
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(ESTIMATORS) - {"dp"})
-)  # tests/estimators/test_private.py has "dp"
+@pytest.mark.parametrize("name", sorted(set(SHORT) - {"dp"}))  # tests/estimators/test_private.py has "dp"
 def test_every_named_algorithm_can_be_judged_by_every_index(five: Clients, name: str) -> None:
     words = {"protocol": "plain", "domain": Box(-5, 40), "max_iter": 15}
     for index in INDICES:

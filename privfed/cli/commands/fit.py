@@ -31,7 +31,7 @@ from privfed.cli.options import (
     word_options,
     words_of,
 )
-from privfed.cli.runs.fitting import carry_out, clients_of, estimator, load, show
+from privfed.cli.runs.fitting import carry_out, check_own, clients_of, estimator, load, show
 from privfed.core.transcript import Ended
 from privfed.errors import PrivFedError
 
@@ -86,14 +86,24 @@ def fit(
 @click.command(short_help="Finish a run that was stopped.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="The clients' data, where it has moved.")
+@click.option("--algorithm", metavar="MODULE:NAME", help="Again, where the run has an algorithm of your own.")
+@click.option("--protocol", metavar="MODULE:NAME", help="Again, where the run has a protocol of your own.")
 @quiet_option
 @json_option
-def resume(run_folder: Path, data: Path | None, quiet: bool, as_json: bool) -> None:
+def resume(
+    run_folder: Path,
+    data: Path | None,
+    algorithm: str | None,
+    protocol: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Finish the run in folder RUN: its totals are replayed, the rest is asked.
 
     The centroids are those of a run that was never stopped. Of a finished run the results are written anew.
     """
     run = read_run(run_folder)
+    check_own(run_folder, run.parameters, algorithm, protocol)
     if data is not None:
         run = msgspec.structs.replace(
             run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))

@@ -21,13 +21,14 @@ from privfed.cli.options import (
     word_options,
     words_of,
 )
+from privfed.cli.registered import Registered
 from privfed.cli.runs.fitting import load
 from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
 from privfed.cli.speaking import Part
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
+from privfed.estimators.indices import INDICES
 from privfed.estimators.private_selection import SHARED
-from privfed.estimators.selection import INDICES
 from privfed.federation.clients import Clients, gather
 from privfed.privacy.claim import one_line
 
@@ -51,7 +52,7 @@ from privfed.privacy.claim import one_line
 @algorithm_option
 @click.option(
     "--index",
-    type=click.Choice(list(INDICES)),
+    type=Registered(INDICES),
     default="davies_bouldin",
     show_default=True,
     help="What the clusterings are judged by.",

@@ -15,7 +15,7 @@ from privfed.errors import PrivFedError
 from privfed.estimators.local_privacy import folders_of
 from privfed.privacy.claim import PrivacySpent, claimed, one_line
 from privfed.privacy.ledger import payments_of
-from privfed.protocols import one_key_of
+from privfed.protocols.registry import one_key_of
 
 
 def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:

@@ -29,10 +29,12 @@ from privfed.cli.folder.run_folder import (
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
-from privfed.errors import ArgumentError, DataError, ProtocolError
+from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.registry import ESTIMATORS
 from privfed.estimators.selection import estimator_of
 from privfed.federation.clients import Clients, gather
+from privfed.protocols.registry import SECURE_SUMS
 
 
 def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
@@ -48,6 +50,28 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
     model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
     model.set_params(n_clusters=parameters.n_clusters)
     return model
+
+
+def check_own(folder: Path, parameters: Parameters, algorithm: str | None, protocol: str | None) -> None:
+    """Check that a user's own classes which a run's folder names are named again by whoever resumes it.
+
+    Nothing is imported because a file names it: what `estimator` resolves was written by a person.
+
+    Raises:
+        RunFolderError: one was not said again, or differs.
+    """
+    named = {
+        "algorithm": (parameters.algorithm, algorithm, ESTIMATORS),
+        "protocol": (str(parameters.words["protocol"]), protocol, SECURE_SUMS),
+    }
+    for option, (kept, given, registry) in named.items():
+        if given is not None and given != kept:
+            raise RunFolderError(f"{folder} was begun with --{option} {kept}, got --{option} {given}.")
+        if given is None and kept not in registry:
+            raise RunFolderError(
+                f"{folder} names {kept!r}, which is not registered here, and no file has anything imported; "
+                f"say it again: privfed resume {folder} --{option} {kept}"
+            )
 
 
 def load(source: Source, *, private: bool) -> ClientTables:

@@ -11,10 +11,11 @@ from typing import Any
 
 from privfed.attacks import ActiveAttack
 from privfed.errors import ArgumentError, PrivFedError
+from privfed.estimators.base import FederatedClusterer
 from privfed.experiments.running.attacking import LEAST_PUBLIC, wants_candidates
 from privfed.experiments.study.cells import AXES, Privately, Setup, attack_label, data_label, privacy_label
 from privfed.experiments.study.datasets import Scene, Table, load_table, split
-from privfed.experiments.study.factories import ATTACKS, ESTIMATORS, check_words, estimator, make
+from privfed.experiments.study.factories import ATTACKS, check_words, estimator, estimator_class, make
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.reading import Located
 from privfed.experiments.study.study import Attack, Guarantee, Words
@@ -80,8 +81,7 @@ def _check_names(located: Located) -> None:
     """Check that every name is known, and every word one of what it is said to."""
     study = located.study
     for i, one in enumerate(study.algorithm):
-        _known(located, ("algorithm", i), "estimator", [one.estimator], ESTIMATORS)
-        _worded(located, ("algorithm", i), ESTIMATORS[one.estimator], one.words | dict(one.grid))
+        _worded(located, ("algorithm", i), _class(located, i), one.words | dict(one.grid))
     for i, attack in enumerate(study.attack):
         _known(located, ("attack", i), "kind", [attack.kind], ATTACKS)
         _worded(located, ("attack", i), ATTACKS[attack.kind], attack.words)
@@ -92,7 +92,7 @@ def _check_names(located: Located) -> None:
     for i, label in enumerate(labels):
         if label in labels[:i]:
             raise located.error(f"name must differ: another attack is called {label!r} too.", ("attack", i))
-    algorithms = {one.name or one.estimator: ESTIMATORS[one.estimator] for one in study.algorithm}
+    algorithms = {one.name or one.estimator: _class(located, i) for i, one in enumerate(study.algorithm)}
     sums = [one.name or one.protocol for one in study.sum]
     data = [data_label(one) for one in study.data]
     for i, one in enumerate(study.algorithm):
@@ -104,6 +104,13 @@ def _check_names(located: Located) -> None:
     for i, defence in enumerate(study.defence):
         for name in defence.algorithms or algorithms:
             _worded(located, ("defence", i), algorithms[name], defence.words)
+
+
+def _class(located: Located, position: int) -> type[FederatedClusterer]:
+    try:
+        return estimator_class(located.study.algorithm[position].estimator)
+    except ArgumentError as error:
+        raise located.error(error, ("algorithm", position)) from None
 
 
 def _known(located: Located, path: KeyPath, key: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from privfed.core.domain import Box, FloatArray
+from privfed.core.registry import Registry
 from privfed.data import load_clients, partition
 from privfed.errors import ArgumentError, DataError
 from privfed.experiments.study.study import Data, Partition
@@ -64,21 +65,24 @@ class Scene:
         return np.concatenate(self.clients)
 
 
-def _blobs() -> Rows:
+def blobs(data: Data) -> Rows:
+    """Return the generated set "blobs"."""
     rng = np.random.default_rng(7)
     centers = np.array([(-0.6, -0.6), (0.6, -0.55), (0.0, 0.05), (-0.55, 0.6), (0.6, 0.6)])
     labels = rng.integers(0, 5, 10_000)
     return np.clip(centers[labels] + 0.2 * rng.standard_normal((10_000, 2)), -1, 1), labels
 
 
-def _g2() -> Rows:
+def g2(data: Data) -> Rows:
+    """Return the generated set "g2"."""
     rng = np.random.default_rng(11)
     rows = np.concatenate([mean + 40 * rng.standard_normal((1024, 16)) for mean in (500, 600)])
     low, high = rows.min(axis=0), rows.max(axis=0)
     return 2 * (rows - low) / (high - low) - 1, np.repeat([0, 1], 1024)
 
 
-def _big() -> Rows:
+def big(data: Data) -> Rows:
+    """Return the generated set "big"."""
     rng = np.random.default_rng(13)
     centers = rng.uniform(-0.8, 0.8, (16, 8))
     weights = rng.dirichlet(np.full(16, 5.0))
@@ -86,20 +90,48 @@ def _big() -> Rows:
     return np.clip(centers[labels] + 0.15 * rng.standard_normal((100_000, 8)), -1, 1), labels
 
 
-def _mixture(data: Data) -> Rows:
+def mixture(data: Data) -> Rows:
+    """Return Gaussians of standard deviation 1, their means uniform in [-10, 10]."""
     rng = np.random.default_rng(data.seed)
     means = rng.uniform(-10, 10, (data.components, data.features))
     labels = rng.integers(data.components, size=data.rows)
     return means[labels] + rng.standard_normal((data.rows, data.features)), labels
 
 
-_SKLEARN: dict[str, Callable[..., Rows]] = {
-    "breast_cancer": load_breast_cancer,
-    "digits": load_digits,
-    "iris": load_iris,
-    "wine": load_wine,
-}
-_GENERATED: dict[str, Callable[[], Rows]] = {"big": _big, "blobs": _blobs, "g2": _g2}
+def breast_cancer(data: Data) -> Rows:
+    """Return scikit-learn's breast_cancer."""
+    rows, labels = load_breast_cancer(return_X_y=True)
+    return rows, labels
+
+
+def digits(data: Data) -> Rows:
+    """Return scikit-learn's digits."""
+    rows, labels = load_digits(return_X_y=True)
+    return rows, labels
+
+
+def iris(data: Data) -> Rows:
+    """Return scikit-learn's iris."""
+    rows, labels = load_iris(return_X_y=True)
+    return rows, labels
+
+
+def wine(data: Data) -> Rows:
+    """Return scikit-learn's wine."""
+    rows, labels = load_wine(return_X_y=True)
+    return rows, labels
+
+
+DATA_SETS: Registry[Callable[[Data], Rows]] = Registry(
+    "source",
+    "privfed.data_sets",
+    {
+        name: f"{__name__}:{name}"
+        for name in ("big", "blobs", "breast_cancer", "digits", "g2", "iris", "mixture", "wine")
+    },
+)
+"""Data sets by name: functions of a study's `Data` to rows and labels. Packages add theirs by entry points of
+`privfed.data_sets`."""
 
 
 @lru_cache(maxsize=8)
@@ -122,21 +154,26 @@ def load_table(data: Data, folder: Path) -> Table:
         DataError: the file cannot be used.
     """
     owners = None
-    if data.source in _SKLEARN:
-        rows, labels = _SKLEARN[data.source](return_X_y=True)
-    elif data.source in _GENERATED:
-        rows, labels = _GENERATED[data.source]()
-    elif data.source == "mixture":
-        rows, labels = _mixture(data)
+    if data.source in DATA_SETS or not (folder / data.source).exists():
+        rows, labels = _made(data)
     else:
-        path = folder / data.source
-        if not path.exists():
-            known = ", ".join(sorted([*_SKLEARN, *_GENERATED, "mixture"]))
-            raise ArgumentError(f"source must be one of {known}, or a path; there is no {data.source!r}.")
-        rows, labels, owners = _read(str(path), data.group, data.label)
+        rows, labels, owners = _read(str(folder / data.source), data.group, data.label)
     rows = _scaled(np.asarray(rows, dtype=np.float64), data)
     labels = None if labels is None else np.unique(labels, return_inverse=True)[1].astype(np.int64)
     return Table(rows, labels, owners, _digest(rows, labels, owners))
+
+
+def _made(data: Data) -> Rows:
+    try:
+        made = DATA_SETS.resolve(data.source)
+    except ArgumentError:
+        if ":" in data.source:
+            raise
+        known = ", ".join(sorted(DATA_SETS))
+        raise ArgumentError(
+            f"source must be one of {known}, or a path; there is no {data.source!r}."
+        ) from None
+    return made(data)
 
 
 def _scaled(rows: FloatArray, data: Data) -> FloatArray:

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import msgspec
 
-import privfed
-from privfed import attacks
-from privfed.attacks import ActiveAttack, PassiveAttack
+from privfed.attacks.registry import ATTACKS as REGISTERED
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.registry import ESTIMATORS
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.datasets import Scene
 from privfed.experiments.study.study import Words
 from privfed.privacy.privacy import Privacy
-from privfed.protocols import by_name
+from privfed.protocols.registry import SECURE_SUMS
 
 _OURS = ("protocol", "privacy", "engine", "domain", "run_dir", "random_state", "cohorts")
 """Words of estimators that are axes of the study, or have no place in a file."""
 
 
-def _classes(module: Any, base: type) -> dict[str, type]:
-    return {k: v for k, v in vars(module).items() if inspect.isclass(v) and issubclass(v, base)}
+ATTACKS: dict[str, type] = {name: REGISTERED.find(name) for name in REGISTERED}
 
 
-ESTIMATORS: dict[str, type[FederatedClusterer]] = _classes(privfed, FederatedClusterer)
-ATTACKS: dict[str, type] = {
-    name: kind
-    for base in (PassiveAttack, ActiveAttack)
-    for name, kind in _classes(attacks, base).items()
-    if not inspect.isabstract(kind)
-}
-
-
-def check_words(kind: type, words: Words) -> None:
+def check_words(kind: Callable[..., Any], words: Words) -> None:
     """Check that a class takes words.
 
     Raises:
@@ -47,10 +38,14 @@ def check_words(kind: type, words: Words) -> None:
     for word in words:
         if word not in known or word in _OURS:
             listed = ", ".join(name for name in known if name not in _OURS) or "none"
-            raise ArgumentError(f"{word} is no word of {kind.__name__}; it has {listed}.")
+            raise ArgumentError(f"{word} is no word of {_called(kind)}; it has {listed}.")
 
 
-def make(kind: type, words: Words) -> Any:
+def _called(kind: Callable[..., Any]) -> str:
+    return kind.__name__ if isinstance(kind, type | FunctionType) else repr(kind)
+
+
+def make(kind: Callable[..., Any], words: Words) -> Any:
     """Construct an object of words.
 
     Raises:
@@ -60,14 +55,26 @@ def make(kind: type, words: Words) -> Any:
     try:
         return kind(**words)
     except TypeError as error:
-        raise ArgumentError(f"{kind.__name__} cannot be made of these words: {error}.") from None
+        raise ArgumentError(f"{_called(kind)} cannot be made of these words: {error}.") from None
 
 
 def secure_sum(setup: Setup) -> SecureSum:
     """Return the configured secure sum of a cell."""
-    known = by_name(setup.protocol)
-    made: SecureSum = make(type(known), setup.protocol_words) if setup.protocol_words else known
+    kind = SECURE_SUMS.resolve(setup.protocol)
+    made: SecureSum = make(kind, setup.protocol_words) if setup.protocol_words else kind()
     return made
+
+
+def estimator_class(name: str) -> type[FederatedClusterer]:
+    """Return the class of estimators that a study's file names, registered or as "module:Class".
+
+    Raises:
+        ArgumentError: no such class.
+    """
+    kind = ESTIMATORS.resolve(name)
+    if isinstance(kind, type) and issubclass(kind, FederatedClusterer):
+        return kind
+    raise ArgumentError(f"estimator must be a class of estimators, such as DWFKMeans; got {name!r}.")
 
 
 def estimator(setup: Setup, scene: Scene, seed: int) -> FederatedClusterer:
@@ -82,7 +89,7 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> FederatedClusterer:
             # A study compares loose guarantees with tight ones on purpose.
             warnings.simplefilter("ignore", UserWarning)
             privacy = Privacy(**words, domain=scene.domain, noise_seed=seed if privately.rehearsal else None)
-    made: FederatedClusterer = make(ESTIMATORS[setup.estimator], setup.words)
+    made: FederatedClusterer = make(estimator_class(setup.estimator), setup.words)
     domain = None if privacy is not None else scene.domain
     made.set_params(protocol=secure_sum(setup), privacy=privacy, domain=domain, random_state=seed)
     return made

@@ -16,7 +16,7 @@ from privfed.core.conversation import Ask, Conversation, Total
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.core.transcript import Asked
-from privfed.data.partition import by_cluster, by_distance
+from privfed.data.placement import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.estimators.local_centers import FKM
 from privfed.federation.clients import gather

@@ -1,0 +1,44 @@
+"""Options that take a registered name, or "module:Name" of a user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from privfed.core.registry import Registry
+from privfed.errors import ArgumentError
+
+
+class Registered(click.ParamType[str]):
+    """The name of something in a registry, or "module:Name", which is imported: a person wrote it.
+
+    Args:
+        registry: where names are known.
+        shown: names that help lists, and that errors propose; by default all.
+    """
+
+    name = "name"
+
+    def __init__(self, registry: Registry[Any], shown: tuple[str, ...] | None = None) -> None:
+        self.registry, self._shown = registry, shown
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that are proposed: those shown, and what packages and users added."""
+        if self._shown is None:
+            return self.registry.names()
+        return (*self._shown, *self.registry.added())
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the names as help shows them."""
+        return f"[{'|'.join(self.names)}|MODULE:NAME]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that the name is known; it stays a name."""
+        try:
+            self.registry.resolve(value)
+        except ArgumentError as error:
+            said = str(error) if ":" in value else f"{value!r} is none of {', '.join(self.names)}."
+            self.fail(said, param, ctx)
+        return value
