@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from privfed.estimators.selection import ESTIMATORS
+from privfed.estimators.registry import ESTIMATORS, SHORT
 
 Spellings = Mapping[str, str]
 """Name of a parameter -> the option that sets it, or several."""
@@ -66,10 +66,8 @@ def _listed(options: list[str]) -> str:
 @lru_cache(maxsize=1)
 def _algorithms() -> dict[str, str]:
     """Return class of an estimator -> its name on the command line."""
-    found: dict[str, str] = {}
-    for name, make in ESTIMATORS.items():
-        found.setdefault(type(make()).__name__, name)
-    return found
+    kinds = {name: ESTIMATORS.find(name) for name in SHORT}
+    return {kind.__name__: name for name, kind in kinds.items() if isinstance(kind, type)}
 
 
 def spoken(text: str, options: Spellings) -> str:

@@ -187,11 +187,11 @@ BAD = {
     "one cluster": ("--min-k 1", "2 <= min <= max"),
     "more than rows": ("--max-k 151", "got 2 and 151"),
     "no number": ("--max-k many", "'many' is not a valid integer"),
-    "unknown index": ("--index dunn", "'dunn' is not one of"),
+    "unknown index": ("--index dunn", "'dunn' is none of davies_bouldin"),
     "unknown rule": ("--rule best", "'best' is not one of"),
     "rule of another index": ("--rule maximum", "davies_bouldin is chosen by its minimum"),
     "elbow of two": ("--max-k 3 --rule elbow", "3 or more numbers of clusters"),
-    "unknown algorithm": ("--algorithm kmeans", "'kmeans' is not one of"),
+    "unknown algorithm": ("--algorithm kmeans", "'kmeans' is none of dp, dwf"),
     "word of another algorithm": (
         "--algorithm kfed --local-iter 3",
         "--algorithm kfed takes no --local-iter here; leave it out",

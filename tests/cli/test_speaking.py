@@ -14,7 +14,7 @@ from privfed import attacks, protocols
 from privfed.cli.main import main
 from privfed.cli.options import word_options
 from privfed.cli.speaking import Part, said, spellings, spoken
-from privfed.estimators.selection import ESTIMATORS
+from privfed.estimators.registry import ESTIMATORS, SHORT
 from tests.cli.conftest import PYTHON
 
 FIT = main.commands["fit"]
@@ -37,7 +37,7 @@ def test_an_error_that_names_a_parameter_names_the_option_that_sets_it(command: 
 
 
 def test_options_of_an_estimator_are_called_like_its_parameters() -> None:
-    words = {name for make in ESTIMATORS.values() for name in make().get_params(deep=False)}
+    words = {name for one in SHORT for name in ESTIMATORS.find(one)().get_params(deep=False)}
 
     @word_options
     def command() -> None: ...

@@ -62,7 +62,7 @@ def test_two_packages_with_one_name_are_an_error_that_names_both(monkeypatch: py
 def test_a_package_does_not_take_a_name_of_privfed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "entry_points", lambda group: [EntryPoint("deque", "evil:deque", group)])
     with pytest.raises(ArgumentError, match="collections:deque and evil:deque"):
-        Registry("kind", "privfed.kinds", OWN).find("deque")
+        Registry("kind", "privfed.kinds", OWN).names()
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(kinds: Registry[type]) -> None:

@@ -186,7 +186,7 @@ def test_half_iid_needs_two_rows_a_client() -> None:
     [
         pytest.param(
             {"kind": "noniid"},
-            r"one of 'iid', 'half-iid', 'non-iid', .*'dirichlet', .*got kind='noniid'",
+            r"one of iid, half-iid, non-iid, .*dirichlet, .*got 'noniid'",
             id="kind",
         ),
         pytest.param(

@@ -105,7 +105,7 @@ def test_a_class_that_has_moved_is_found_by_its_name(blobs: Clients, tmp_path: P
 def test_a_class_of_the_user_is_never_taken_for_one_of_ours(blobs: Clients, tmp_path: Path) -> None:
     other = homonym(DWFKMeans)
     other(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "other.npz")
-    with pytest.raises(RunFolderError, match="'elsewhere:DWFKMeans', which is not privfed's own"):
+    with pytest.raises(RunFolderError, match="'elsewhere:DWFKMeans', which is not registered here"):
         privfed.load(tmp_path / "other.npz")
     assert type(privfed.load(tmp_path / "other.npz", estimators=[other])) is other
     DWFKMeans(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "ours.npz")
