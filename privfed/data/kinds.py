@@ -137,7 +137,7 @@ def _number(name: str, value: npt.ArrayLike) -> float:
 
 def _labels(kind: str, y: npt.ArrayLike | None, n_rows: int) -> Labels:
     if y is None:
-        raise ArgumentError(f"kind={kind!r} splits by label, got y=None; give y, or take kind='non-iid'.")
+        raise ArgumentError(f"kind={kind!r} splits by label; give labels (y=), or take kind='non-iid'.")
     labels = np.asarray(y)
     if len(labels) != n_rows:
         raise ArgumentError(f"y must have one label a row, got {len(labels)} labels for {n_rows} rows.")

@@ -61,6 +61,21 @@ def test_check_runs_nothing(invoke, study: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("clients = 4", "client = 4").replace("n_clusters = 3", "n_clusters = 0"))
+    said = invoke("tradeoff", study, "--out", tmp_path / "a", "--check", exit_code=2)
+    assert said.stdout == ""
+    assert [line.rpartition(":")[0] for line in said.stderr.splitlines()] == [
+        "privfed: error: wine.toml, line 9",
+        "privfed: error: wine.toml, line 13",
+    ]
+    # To run it is refused with the first, in one line.
+    assert "line 9: client is no key of partition. There are 1 more" in failing("tradeoff", study)
+    study.write_text(STUDY + "x = ")
+    said = invoke("tradeoff", study, "--check", exit_code=2).stderr
+    assert said == "privfed: error: wine.toml, line 17: this is no TOML: Invalid value.\n"
+
+
 @pytest.mark.parametrize("name", ["digits", "weights-over-rounds", "dp-frontier", "defences", "n-clients"])
 def test_the_built_in_studies_are_well(invoke, name: str) -> None:
     assert f"{name}.toml is well" in invoke("tradeoff", name, "--check").stdout

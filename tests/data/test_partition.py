@@ -192,7 +192,7 @@ def test_half_iid_needs_two_rows_a_client() -> None:
         pytest.param(
             {"kind": "iid", "alpha": 1.0}, "kind='iid' takes no options, got alpha", id="iid-option"
         ),
-        pytest.param({"kind": "dirichlet", "alpha": 1.0}, "got y=None; give y", id="no-labels"),
+        pytest.param({"kind": "dirichlet", "alpha": 1.0}, "splits by label; give labels", id="no-labels"),
         pytest.param({"kind": "dirichlet", "y": BLOB}, "needs alpha; give one", id="no-alpha"),
         pytest.param(
             {"kind": "dirichlet", "y": BLOB, "beta": 1.0}, "min_rows, got beta", id="dirichlet-option"
@@ -226,7 +226,9 @@ def test_half_iid_needs_two_rows_a_client() -> None:
             r"shape \(n_clients, 2\), got shape \(2, 3\)",
             id="other-features",
         ),
-        pytest.param({"kind": "cluster-wise", "clusters": [2, 3]}, "got y=None; give y", id="no-clusters-y"),
+        pytest.param(
+            {"kind": "cluster-wise", "clusters": [2, 3]}, "splits by label; give labels", id="no-clusters-y"
+        ),
         pytest.param(
             {"kind": "cluster-wise", "y": BLOB}, r"needs clusters; give one, such as", id="no-clusters"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -21,7 +22,8 @@ from privfed.experiments.report.summary import Row, claims_of, shown
 from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.running import Job, missing, run
 from privfed.experiments.running.store import Store
-from privfed.experiments.study.reading import Located, read_study
+from privfed.experiments.study.located import Located, StudyError
+from privfed.experiments.study.reading import read_study
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -139,7 +141,7 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
 @click.option("--jobs", type=click.IntRange(1), help="Processes at once.  [default: the cores]")
 @click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's.")
 @click.option("--retry", is_flag=True, help="Run cells again that failed.")
-@click.option("--check", is_flag=True, help="Check the study, and run nothing.")
+@click.option("--check", is_flag=True, help="Check the study, list all mistakes, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def tradeoff(
     study: str, out: Path | None, jobs: int | None, seeds: int | None, retry: bool, check: bool, quiet: bool
@@ -149,13 +151,20 @@ def tradeoff(
     The study is checked whole before anything runs. Each cell is stored when it is done, so that the same
     command goes on where it was stopped, and runs only what is new where the study has grown.
     """
-    located, folder = load_study(study)
-    checked = plan(located, folder)
+    try:
+        checked = plan(*load_study(study))
+    except StudyError as error:
+        if check:
+            click.echo("\n".join(f"privfed: error: {one}" for one in error.mistakes), err=True)
+            raise click.exceptions.Exit(2) from None
+        raise
     if seeds is not None:
-        checked = Plan(located, checked.setups, list(range(seeds)), folder)
+        checked = replace(checked, seeds=list(range(seeds)))
     n_cells = len(checked.setups) * len(checked.seeds)
     if check:
-        click.echo(f"{located.where} is well: {len(checked.setups)} configurations, {n_cells} cells")
+        click.echo(
+            f"{checked.located.where.name} is well: {len(checked.setups)} configurations, {n_cells} cells"
+        )
         return
     out = Path(Path(study).stem) if out is None else out
     rows = carry_out(checked, out, jobs or os.cpu_count() or 1, retry=retry, quiet=quiet)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from privfed.attacks import ActiveAttack
-from privfed.errors import ArgumentError, PrivFedError
-from privfed.estimators.base import FederatedClusterer
-from privfed.experiments.running.attacking import LEAST_PUBLIC, wants_candidates
-from privfed.experiments.study.cells import AXES, Privately, Setup, attack_label, data_label, privacy_label
-from privfed.experiments.study.datasets import Scene, Table, load_table, split
-from privfed.experiments.study.factories import ATTACKS, check_words, estimator, estimator_class, make
+import msgspec
+
+from privfed.errors import PrivFedError
+from privfed.experiments.running.blame import faults
+from privfed.experiments.running.checking import Trial, check_attack, check_names
+from privfed.experiments.study.cells import AXES, Privately, Setup, data_label, privacy_label
+from privfed.experiments.study.datasets import Table, load_table
 from privfed.experiments.study.lines import Path as KeyPath
-from privfed.experiments.study.reading import Located
-from privfed.experiments.study.study import Attack, Guarantee, Words
-from privfed.federation.builder import cohort_rule, configuration_of
-from privfed.federation.clients import gather
+from privfed.experiments.study.located import Located, Mistakes
+from privfed.experiments.study.salvage import fitting
+from privfed.experiments.study.study import Guarantee, Study, Word, Words
 
 
 @dataclass(frozen=True)
@@ -48,88 +46,112 @@ def plan(located: Located, folder: Path) -> Plan:
         folder: where relative paths of data begin.
 
     Raises:
-        ArgumentError: something in it is unknown, wrong, or does not fit together; the message names where.
+        StudyError: something in it is unknown, wrong, or does not fit together; it holds every such mistake,
+            each with the line that it is about.
     """
-    _check_names(located)
-    tables = [_table(located, position, folder) for position in range(len(located.study.data))]
-    seeds, setups, seen = located.study.seed_numbers, [], dict[str, dict[str, str]]()
-    named = dict[tuple[str, ...], str]()
-    for setup, paths in _product(located, tables):
-        position = next(path[1] for path in paths if path[0] == "data")
-        _check(setup, paths, located, tables[int(position)], seeds[0])
-        if setup.id in seen:
-            other = " / ".join(seen[setup.id].values())
-            raise located.error(f"two configurations are the same: this one and {other}.", paths[1])
-        label = tuple(setup.labels.values())
-        if label in named:
-            raise located.error(f"two configurations are called {' / '.join(label)}; name them.", paths[1])
-        seen[setup.id], named[label] = setup.labels, setup.id
+    mistakes = Mistakes(located)
+    study = check_names(located, mistakes)
+    study, tables = _loaded(study, folder, mistakes)
+    checks = _Checks(study, mistakes, [Trial(table, study.seed_numbers[0]) for table in tables])
+    setups = []
+    for setup, paths in _product(study, tables):
+        checks.check(setup, paths)
         setups.append(setup)
-    if not setups:
-        raise located.error("no guarantee and no defence is combined with any algorithm.", ("privacy", 0))
-    return Plan(located, setups, seeds, folder)
+    if not setups and not mistakes:
+        mistakes.add("no guarantee and no defence is combined with any algorithm.", ("privacy", 0))
+    mistakes.check()
+    return Plan(located, setups, study.seed_numbers, folder)
 
 
-def _table(located: Located, position: int, folder: Path) -> Table:
-    try:
-        return load_table(located.study.data[position], folder)
-    except PrivFedError as error:
-        raise located.error(error, ("data", position)) from None
+def _loaded(study: Study, folder: Path, mistakes: Mistakes) -> tuple[Study, list[Table]]:
+    """Load the data; in place of what cannot be loaded stands a set that fits everything."""
+    data, tables = list(study.data), list[Table]()
+    for i, one in enumerate(data):
+        try:
+            tables.append(load_table(one, folder))
+        except PrivFedError as error:
+            mistakes.add(str(error), ("data", i))
+            mistakes.broken.add(("data", i))
+            data[i] = fitting("data")
+            tables.append(load_table(data[i], folder))
+    return msgspec.structs.replace(study, data=data), tables
 
 
-def _check_names(located: Located) -> None:
-    """Check that every name is known, and every word one of what it is said to."""
-    study = located.study
-    for i, one in enumerate(study.algorithm):
-        _worded(located, ("algorithm", i), _class(located, i), one.words | dict(one.grid))
-    for i, attack in enumerate(study.attack):
-        _known(located, ("attack", i), "kind", [attack.kind], ATTACKS)
-        _worded(located, ("attack", i), ATTACKS[attack.kind], attack.words)
-        if issubclass(ATTACKS[attack.kind], ActiveAttack) and (attack.rounds or attack.colluding):
-            word = "rounds" if attack.rounds else "colluding"
-            raise located.error(f"{word} is for passive attacks; {attack.kind} asks.", ("attack", i))
-    labels = [attack_label(one) for one in study.attack]
-    for i, label in enumerate(labels):
-        if label in labels[:i]:
-            raise located.error(f"name must differ: another attack is called {label!r} too.", ("attack", i))
-    algorithms = {one.name or one.estimator: _class(located, i) for i, one in enumerate(study.algorithm)}
-    sums = [one.name or one.protocol for one in study.sum]
-    data = [data_label(one) for one in study.data]
-    for i, one in enumerate(study.algorithm):
-        _known(located, ("algorithm", i), "data", one.data, data)
-    for axis in ("privacy", "defence", "attack"):
-        for i, one in enumerate(getattr(study, axis)):
-            _known(located, (axis, i), "algorithms", one.algorithms, algorithms)
-            _known(located, (axis, i), "sums", getattr(one, "sums", []), sums)
-    for i, defence in enumerate(study.defence):
-        for name in defence.algorithms or algorithms:
-            _worded(located, ("defence", i), algorithms[name], defence.words)
+MOST = 40
+"""Configurations that are taken apart although their first mistake is known: others may stand behind it."""
+
+_Known = dict[object, tuple[Setup, tuple[KeyPath, ...]]]
+"""Id or labels -> the first configuration of them, with its tables."""
 
 
-def _class(located: Located, position: int) -> type[FederatedClusterer]:
-    try:
-        return estimator_class(located.study.algorithm[position].estimator)
-    except ArgumentError as error:
-        raise located.error(error, ("algorithm", position)) from None
+class _Checks:
+    """Checks configurations one after the other, and says each mistake of theirs once.
+
+    Args:
+        study: that they are of.
+        mistakes: what is found.
+        trials: by position of the data set.
+    """
+
+    def __init__(self, study: Study, mistakes: Mistakes, trials: list[Trial]) -> None:
+        self._study, self._mistakes, self._trials = study, mistakes, trials
+        self._told: list[tuple[str, frozenset[KeyPath]]] = []
+        self._n_taken_apart = 0
+        self._seen: _Known = {}
+        self._named: _Known = {}
+
+    def check(self, setup: Setup, paths: tuple[KeyPath, ...]) -> None:
+        """Check a configuration, its attacks, and that no other is the same or has the same name."""
+        trial = self._trials[next(int(path[1]) for path in paths if path[0] == "data")]
+        problem = trial(setup)
+        if problem is not None and (self._n_taken_apart < MOST or not self._known(problem, paths)):
+            self._n_taken_apart += 1
+            for fault in faults(self._study, setup, paths, trial):
+                self._tell(fault.problem, fault.problem, fault.keys)
+        self._check_attacks(setup, trial)
+        label = tuple(setup.labels.values())
+        same = "two configurations are the same: this one and {}."
+        if not self._is_twin(self._seen, setup.id, same, setup, paths):
+            self._is_twin(self._named, label, "two configurations are called {}; name them.", setup, paths)
+
+    def _known(self, problem: str, paths: Sequence[KeyPath]) -> bool:
+        """Say whether tables of this configuration were told of this problem already."""
+        tables = {path[:2] for path in paths}
+        return any(problem == told and own <= tables for told, own in self._told)
+
+    def _tell(self, problem: str, text: str, keys: Sequence[KeyPath]) -> None:
+        """Keep a problem once for the same tables; `text` may say more than what it is known by."""
+        if not self._known(problem, keys):
+            self._told.append((problem, frozenset(path[:2] for path in keys)))
+            self._mistakes.add_at(text, keys)
+
+    def _check_attacks(self, setup: Setup, trial: Trial) -> None:
+        if (scene := trial.scene_or_none(setup)) is None:
+            return
+        for attack in setup.attacks:
+            path = ("attack", self._study.attack.index(attack))
+            try:
+                check_attack(attack, scene)
+            except PrivFedError as error:
+                if path not in self._mistakes.broken:
+                    self._mistakes.add(str(error), path)
+
+    def _is_twin(
+        self, known: _Known, key: object, problem: str, setup: Setup, paths: tuple[KeyPath, ...]
+    ) -> bool:
+        """Take note of a configuration, or say which tables make it the same as an earlier one."""
+        other, before = known.setdefault(key, (setup, paths))
+        if other is setup:
+            return False
+        differing = [path for path in (*paths, *before) if path not in paths or path not in before]
+        # Without any, they are two points of one grid.
+        keys = differing or [(*path, "grid") for path in paths if path[0] == "algorithm"]
+        self._tell(problem, problem.format(" / ".join(other.labels.values())), keys)
+        return True
 
 
-def _known(located: Located, path: KeyPath, key: str, names: Iterable[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise located.error(f"{key} must be one of {listed}; got {name!r}.", path)
-
-
-def _worded(located: Located, path: KeyPath, kind: type, words: Words) -> None:
-    try:
-        check_words(kind, words)
-    except ArgumentError as error:
-        raise located.error(error, path, (*path, "grid")) from None
-
-
-def _product(located: Located, tables: list[Table]) -> Iterator[tuple[Setup, list[KeyPath]]]:
+def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, tuple[KeyPath, ...]]]:
     """Yield each setup, with the tables of the study that it comes from."""
-    study = located.study
     axes = [list(enumerate(getattr(study, axis))) for axis in AXES]
     for (d, data), (p, how), (a, algorithm), (s, summed), (g, guarantee), (f, defence) in itertools.product(
         *axes
@@ -139,10 +161,10 @@ def _product(located: Located, tables: list[Table]) -> Iterator[tuple[Setup, lis
             continue
         if any(one.algorithms and name not in one.algorithms for one in (guarantee, defence)):
             continue
-        paths: list[KeyPath] = [
-            ("sum", s), ("algorithm", a), ("algorithm", a, "grid"), ("defence", f), ("privacy", g),
-            ("partition", p), ("data", d),
-        ]  # fmt: skip
+        paths: tuple[KeyPath, ...] = (
+            *(("defence", f), ("algorithm", a), ("privacy", g)),
+            *(("partition", p), ("sum", s), ("data", d)),
+        )
         for point, privately in itertools.product(_grid(algorithm.grid), _guarantees(guarantee)):
             chosen = ", ".join(f"{word} {value}" for word, value in point.items())
             sum_name = summed.name or summed.protocol
@@ -175,7 +197,7 @@ def _product(located: Located, tables: list[Table]) -> Iterator[tuple[Setup, lis
             yield setup, paths
 
 
-def _grid(grid: dict[str, list[Any]]) -> Iterator[Words]:
+def _grid(grid: dict[str, list[Word]]) -> Iterator[Words]:
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -194,65 +216,3 @@ def _guarantees(guarantee: Guarantee) -> Iterator[Privately | None]:
                 mechanism=guarantee.mechanism,
                 rehearsal=guarantee.rehearsal,
             )
-
-
-def _check(setup: Setup, paths: list[KeyPath], located: Located, table: Table, seed: int) -> None:
-    """Go as far as a fit goes before it asks anything.
-
-    Raises:
-        ArgumentError: a word is wrong, or words do not fit together.
-    """
-    try:
-        scene = split(setup.data, table, setup.partition, seed)
-    except PrivFedError as error:
-        where = next(path for path in paths if path[0] == "partition")
-        # The study's word for it is shorter.
-        raise located.error(str(error).replace("n_clients", "clients"), where) from None
-    try:
-        model = estimator(setup, scene, seed)
-        clients = gather(scene.clients, names=None, domain=scene.domain)
-        algorithm = model._algorithm(clients.n_features, seed)
-        # Not every estimator has clients that sit a round out.
-        sampled = getattr(model, "clients_per_round", None)
-        configuration_of(
-            clients,
-            model.protocol,
-            algorithm=setup.estimator,
-            max_sums=algorithm.max_sums,
-            rule=cohort_rule(len(clients.names), sampled, None, seed),
-            seed=seed,
-            domain=scene.domain if model.privacy is None else None,
-            privacy=model.privacy,
-            runs=algorithm,
-        )
-        if model.n_clusters > len(scene.pooled):
-            n, got = len(scene.pooled), model.n_clusters
-            raise ArgumentError(f"n_clusters must be at most the {n} rows that clients hold, got {got}.")
-    except PrivFedError as error:
-        raise located.error(error, *paths) from None
-    for attack in setup.attacks:
-        try:
-            _check_attack(attack, scene)
-        except PrivFedError as error:
-            raise located.error(error, ("attack", located.study.attack.index(attack))) from None
-
-
-def _check_attack(attack: Attack, scene: Scene) -> None:
-    """Check that an attack can be made, and finds the clients and the public rows that it needs.
-
-    Raises:
-        ArgumentError: it cannot.
-    """
-    positions, n = range(len(scene.clients)), len(scene.clients)
-    if not set(attack.colluding) <= set(positions):
-        raise ArgumentError(f"colluding must be positions of the {n} clients, got {attack.colluding}.")
-    client = attack.words.get("client")
-    if client is not None and (isinstance(client, bool) or client not in positions):
-        raise ArgumentError(f"client must be the position of one of the {n} clients, got {client!r}.")
-    if not wants_candidates(ATTACKS[attack.kind]):
-        make(ATTACKS[attack.kind], attack.words)
-    elif scene.public is None or len(scene.public) < LEAST_PUBLIC:
-        raise ArgumentError(
-            f"kind {attack.kind!r} tells members from others: hold at least {LEAST_PUBLIC} rows back with "
-            "public = ... in [[data]]."
-        )

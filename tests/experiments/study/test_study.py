@@ -6,7 +6,8 @@ import pytest
 
 from privfed.errors import ArgumentError
 from privfed.experiments.running.planning import plan
-from privfed.experiments.study.reading import Located, parse_study
+from privfed.experiments.study.located import Located, StudyError
+from privfed.experiments.study.reading import parse_study, read_study
 from privfed.experiments.study.study import Algorithm, Data, Guarantee, Partition, Study, Sum
 from tests.experiments.small import SMALL
 
@@ -15,11 +16,18 @@ def line_with(text: str, word: str) -> int:
     return next(i for i, line in enumerate(text.splitlines(), start=1) if word in line)
 
 
-def failure(text: str) -> str:
-    with pytest.raises(ArgumentError) as caught:
+def mistakes(text: str) -> list[str]:
+    """Return the mistakes of a study, each without the name of the file."""
+    with pytest.raises(StudyError) as caught:
         plan(parse_study(text, "study.toml"), Path())
     assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return [one.removeprefix("study.toml, ") for one in caught.value.mistakes]
+
+
+def failure(text: str) -> str:
+    """Return the only mistake of a study."""
+    (found,) = mistakes(text)
+    return f"study.toml, {found}"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def test_noise_of_the_server_is_for_sums_that_it_cannot_read_and_for_runs_that_a
     guarantee = "[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nnoise = 'server'\n"
     assert "needs a number of rounds that no total decides" in failure(text + guarantee)
     text = text.replace("local_iter = 1", "local_iter = 1\ntol = 0")
-    assert "protects nobody from the server" in failure(text + guarantee)
+    assert all("protects nobody from the server" in one for one in mistakes(text + guarantee))
     text = text.replace('[[sum]]\nprotocol = "plain"\n\n', "").replace('"masked"', '"group-masked"')
     checked = plan(parse_study(text + guarantee, "study.toml"), Path())
     assert [one.labels["privacy"] for one in checked.setups] == ["epsilon 1, record server"]
@@ -185,3 +193,111 @@ def test_guarantees_that_differ_are_told_apart() -> None:
 def test_one_epsilon_or_several() -> None:
     assert Guarantee(epsilon=2.0, delta=1e-6).epsilons == [2.0]
     assert Guarantee(epsilon=[1.0, float("inf")], delta=1e-6).epsilons == [1.0, float("inf")]
+
+
+# --- where two tables clash; several mistakes ---
+
+FEW = "[[defence]]\nname = 'none'\n[[defence]]\nname = 'few'\nclients_per_round = 1\n"
+CLAIM = "[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "problem"),
+    [
+        pytest.param(
+            SMALL + FEW, ["clients_per_round = 1", '"masked"'], "a masked sum", id="defence-and-sum"
+        ),
+        pytest.param(
+            SMALL.replace("clients = 5", "clients = 2"),
+            ["clients = 2", '"masked"'],
+            "a masked",
+            id="partition",
+        ),
+        pytest.param(
+            SMALL.replace("grid = { n_init = [1, 2] }\n", "") + CLAIM,
+            ["estimator =", "epsilon = 1.0"],
+            "5 local steps have no",
+            id="algorithm-and-privacy",
+        ),
+        pytest.param(
+            SMALL.replace("max_iter = 6", "local_iter = 1\nmax_iter = 6") + CLAIM,
+            ["n_init = [1, 2]", "epsilon = 1.0"],
+            "each restart would be paid for",
+            id="grid-and-privacy",
+        ),
+        pytest.param(
+            SMALL + "[[defence]]\nname = 'a'\n[[defence]]\nname = 'b'\n",
+            ["name = 'b'", "name = 'a'"],
+            "two configurations are the same",
+            id="two-defences",
+        ),
+        pytest.param(
+            SMALL + "[[partition]]\nclients = 5\n",
+            ["clients = 5", "clients = 5"],
+            "are the same",
+            id="partitions",
+        ),
+    ],
+)
+def test_where_tables_clash_the_lines_of_both_are_named(text: str, lines: list[str], problem: str) -> None:
+    found = failure(text)
+    # What is the same is told of the tables: their first lines.
+    places = [i for word in lines for i, line in enumerate(text.splitlines(), start=1) if word in line]
+    own, other = dict.fromkeys(reversed(places)) if len(set(lines)) == 1 else places
+    if "two" in problem or "same" in problem:
+        own, other = own - 1, other - 1
+    assert found.startswith(f"study.toml, line {own} (with line {other}): ") and problem in found, found
+
+
+def test_every_mistake_is_told_with_its_line() -> None:
+    text = SMALL.replace("seeds = 2", "seeds = 'x'").replace("clients = 5", "client = 5\nkind = 3")
+    text = text.replace("n_clusters = 3", "n_clusters = 0\nmomentum = 3").replace('"Membership"', '"Guess"')
+    text += "[[privacy]]\nepsilon = -1\n[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = 'rows'\n"
+    text += "[[defence]]\nname = 'c'\n[[defence]]\nname = 'd'\ncolour = 3\nalgorithms = ['DWF', 'X']\n"
+    found = mistakes(text)
+    wrong = ["client = 5", "kind = 3", "epsilon = -1", "unit = ", "seeds =", '"Guess"', "'X']"]
+    wrong += ["n_clusters = 0", "momentum = 3", "colour = 3"]
+    assert {one.partition(":")[0] for one in found} == {f"line {line_with(text, one)}" for one in wrong}
+    assert len(found) == len(wrong)
+
+
+def test_a_mistake_behind_another_is_found_too() -> None:
+    text = SMALL.replace("grid = { n_init = [1, 2] }\n", "") + CLAIM + "noise = 'server'\n"
+    found = mistakes(text)
+    assert [one.partition(": ")[2][:20] for one in found] == [
+        "5 local steps have n",
+        'noise="server" prote',  # over plain
+        'noise="server" prote',  # over masked
+    ]
+
+
+def test_one_line_says_that_there_are_more() -> None:
+    text = SMALL.replace("clients = 5", "client = 5").replace("n_clusters = 3", "n_clusters = 0")
+    with pytest.raises(
+        StudyError, match=r"line 12: client .*There are 1 more mistakes: 'privfed tradeoff --check'"
+    ):
+        plan(parse_study(text, "study.toml"), Path())
+
+
+def test_a_table_that_cannot_be_read_gives_no_mistake_of_others() -> None:
+    """Whatever single table is broken, the only mistake is that one."""
+    for before, after in (
+        ('source = "iris"', "source = 3"),
+        ("clients = 5", "clients = 'five'"),
+        ('estimator = "DWFKMeans"', "estimator = 3"),
+        ('estimator = "DWFKMeans"', "estimator = 'Nothing'"),
+        ('protocol = "masked"', "protocol = 3"),
+        ('kind = "Membership"', "kind = 3"),
+    ):
+        rest = CLAIM.replace("[[privacy]]", "[[privacy]]\nalgorithms = ['DWF']") + "unit = 'client'\n"
+        text = SMALL.replace(before, after).replace("n_init = [1, 2]", "max_iter = [6, 7]") + rest
+        text += "[[attack]]\nkind = 'Differencing'\nsums = ['masked']\n"
+        assert failure(text).startswith(f"study.toml, line {line_with(text, after)}: "), after
+
+
+def test_a_study_that_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_bytes("name = 'a'\nabout = 'é'\n".encode("latin-1"))
+    with pytest.raises(ArgumentError, match=r"line 2, is not UTF-8 text; save the study as UTF-8"):
+        read_study(tmp_path / "study.toml")
+    with pytest.raises(ArgumentError, match=r"cannot be read .Is a directory"):
+        read_study(tmp_path)

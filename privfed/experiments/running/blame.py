@@ -1,0 +1,148 @@
+"""Which keys of a study a mistake is about: those whose change mends it.
+
+A message of an estimator or a secure sum does not know of the file, and where two tables clash it names one
+of them at most. So each key of a configuration that cannot run is changed by itself, to what fits: the keys
+without which the mistake is gone are the ones to look at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from privfed.experiments.study.cells import Setup
+from privfed.experiments.study.lines import Path as KeyPath
+from privfed.experiments.study.salvage import PLAIN_ALGORITHM
+from privfed.experiments.study.study import Guarantee, Partition, Study
+from privfed.protocols.registry import SECURE_SUMS
+
+Fails = Callable[[Setup], str | None]
+"""Tries a configuration as far as a fit goes before it asks anything; says what is wrong, or None."""
+
+_Tried = tuple[KeyPath, Setup, str | None]
+"""A key, the configuration in which it is changed, and what is wrong with that."""
+
+MOST = 20
+"""Mistakes of one configuration that are looked for."""
+
+_FITTING_CLIENTS = 10
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake of a configuration.
+
+    Args:
+        problem: what is wrong.
+        keys: that it is about, the foremost first.
+    """
+
+    problem: str
+    keys: tuple[KeyPath, ...]
+
+
+def faults(study: Study, setup: Setup, tables: Sequence[KeyPath], fails: Fails) -> Iterator[Fault]:
+    """Yield every mistake of a configuration: each is mended for itself, and the next one looked for.
+
+    Args:
+        study: that it is of.
+        setup: the configuration.
+        tables: of the study, that it comes from.
+        fails: tries a configuration.
+    """
+    problem = fails(setup)
+    for _ in range(MOST):
+        if problem is None:
+            return
+        changes = _changes(study, setup, tables)
+        tried = [(_key(key, problem), changed, fails(changed)) for key, changed in changes]
+        mended = _mended(tried, problem)
+        if not mended:
+            # No other table has to do with it.
+            yield Fault(problem, tuple(path for path in tables if path[0] == "data"))
+            return
+        yield Fault(problem, _foremost([key for key, _, _ in mended], problem))
+        # A mistake that shows only once this one is gone; the rest stays as it is.
+        _, setup, problem = min(mended, key=lambda one: _is_main(one[0]))
+
+
+def _mended(tried: list[_Tried], problem: str) -> list[_Tried]:
+    """Return the changes that mend a problem: all is well with them, or only another problem is left."""
+    well = [one for one in tried if one[2] is None]
+    # Where no single key does, another mistake may stand behind this one.
+    return (
+        well if any(not _is_main(key) for key, _, _ in well) else [one for one in tried if one[2] != problem]
+    )
+
+
+def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
+    """Yield a key, or a table, and the configuration in which it is changed to what fits."""
+    where = {str(path[0]): path for path in tables}
+    yield from _without_words(study, setup, where)
+    yield where["algorithm"], _with(setup, estimator="DWFKMeans", words=dict(PLAIN_ALGORITHM))
+    privacy = setup.privacy
+    if privacy is not None:
+        usual = {
+            "noise": "distributed",
+            "mechanism": "gaussian",
+            "unit": "record",
+            "neighbours": "add-remove",
+        }
+        for key, value in usual.items():
+            if getattr(privacy, key) != value:
+                yield (*where["privacy"], key), _with(setup, privacy=_with(privacy, **{key: value}))
+        yield where["privacy"], _with(setup, privacy=None)
+    yield where["partition"], _with(setup, partition=Partition(clients=_FITTING_CLIENTS))
+    for word in setup.protocol_words:
+        rest = {name: value for name, value in setup.protocol_words.items() if name != word}
+        yield (*where["sum"], word), _with(setup, protocol_words=rest)
+    for name in SECURE_SUMS:
+        if name != setup.protocol:
+            yield where["sum"], _with(setup, protocol=name, protocol_words={})
+
+
+def _without_words(study: Study, setup: Setup, where: dict[str, KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
+    """Yield each word of the estimator, and the configuration in which it has a value that fits."""
+    algorithm, defence = study.algorithm[int(where["algorithm"][1])], study.defence[int(where["defence"][1])]
+    for word in setup.words:
+        rest = {name: value for name, value in setup.words.items() if name != word}
+        if word in PLAIN_ALGORITHM:
+            rest[word] = PLAIN_ALGORITHM[word]
+        table = where["defence"] if word in defence.words else where["algorithm"]
+        grid = ("grid",) if word in algorithm.grid and word not in defence.words else ()
+        yield (*table, *grid, word), _with(setup, words=rest)
+
+
+def _with(one: Any, **changed: object) -> Any:
+    return msgspec.structs.replace(one, **changed)
+
+
+_MAIN_KEY = {"algorithm": "estimator", "privacy": "epsilon", "partition": "clients", "sum": "protocol"}
+_FIELDS = {"privacy": Guarantee.__struct_fields__, "partition": Partition.__struct_fields__}
+_ORDER = ("defence", "algorithm", "privacy", "partition", "sum")
+
+
+def _key(path: KeyPath, problem: str) -> KeyPath:
+    """Return the key of a table that a problem is about, or the table's main one; a key as it is."""
+    axis, words = str(path[0]), re.findall(r"\w+", problem)
+    # Of a guarantee problems name keys as remedies too.
+    words = words if axis == "partition" else words[:1]
+    named = [word for word in words if word in _FIELDS.get(axis, ())]
+    return path if len(path) > 2 else (*path, next(iter(named), _MAIN_KEY[axis]))
+
+
+def _foremost(keys: Sequence[KeyPath], problem: str) -> tuple[KeyPath, ...]:
+    """Return the keys to look at, that of which a problem speaks first; no main key beside other ones."""
+    word = re.match(r"\w*", problem)
+    own = {"algorithm" if path[0] == "defence" else path[0] for path in keys if not _is_main(path)}
+    told = [path for path in keys if not (_is_main(path) and path[0] in own)]
+    order = sorted(told, key=lambda path: (not word or path[-1] != word.group(), _ORDER.index(str(path[0]))))
+    return tuple(dict.fromkeys(order))
+
+
+def _is_main(path: KeyPath) -> bool:
+    return _MAIN_KEY.get(str(path[0])) == path[-1]

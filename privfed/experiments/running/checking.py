@@ -1,0 +1,172 @@
+"""Checks of a study: names and words first, then each configuration as far as a fit goes without asking."""
+
+from __future__ import annotations
+
+import msgspec
+
+from privfed.attacks import ActiveAttack
+from privfed.errors import ArgumentError, PrivFedError
+from privfed.experiments.running.attacking import LEAST_PUBLIC, wants_candidates
+from privfed.experiments.study.cells import Setup, attack_label, data_label
+from privfed.experiments.study.datasets import Scene, Table, split
+from privfed.experiments.study.factories import ATTACKS, check_words, estimator, estimator_class, make
+from privfed.experiments.study.lines import Path as KeyPath
+from privfed.experiments.study.located import Located, Mistakes
+from privfed.experiments.study.salvage import fitting
+from privfed.experiments.study.study import Attack, Partition, Study, Words
+from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.clients import gather
+
+
+def check_names(located: Located, mistakes: Mistakes) -> Study:
+    """Check that every name is known, and every word one of what it is said to.
+
+    Returns:
+        The study with tables that fit everything in place of those of unknown estimators and attacks.
+    """
+    study = _with_known_kinds(located.study, mistakes)
+    for i, one in enumerate(study.algorithm):
+        _worded(mistakes, ("algorithm", i), estimator_class(one.estimator), one.words | dict(one.grid))
+    for i, attack in enumerate(study.attack):
+        _worded(mistakes, ("attack", i), ATTACKS[attack.kind], attack.words)
+        if issubclass(ATTACKS[attack.kind], ActiveAttack) and (attack.rounds or attack.colluding):
+            word = "rounds" if attack.rounds else "colluding"
+            mistakes.add(f"{word} is for passive attacks; {attack.kind} asks.", ("attack", i))
+    _check_labels(study, mistakes)
+    algorithms = {one.name or one.estimator: estimator_class(one.estimator) for one in study.algorithm}
+    for i, defence in enumerate(study.defence):
+        for name in defence.algorithms or algorithms:
+            if name in algorithms:
+                _worded(mistakes, ("defence", i), algorithms[name], defence.words)
+    return study
+
+
+def _with_known_kinds(study: Study, mistakes: Mistakes) -> Study:
+    algorithms, attacks = list(study.algorithm), list(study.attack)
+    for i, one in enumerate(algorithms):
+        try:
+            estimator_class(one.estimator)
+        except ArgumentError as error:
+            mistakes.add(str(error), ("algorithm", i))
+            mistakes.broken.add(("algorithm", i))
+            algorithms[i] = fitting("algorithm")
+    for i, attack in enumerate(attacks):
+        if attack.kind not in ATTACKS:
+            mistakes.known("kind", [attack.kind], ATTACKS, ("attack", i))
+            mistakes.broken.add(("attack", i))
+            attacks[i] = fitting("attack")
+    return msgspec.structs.replace(study, algorithm=algorithms, attack=attacks)
+
+
+def _check_labels(study: Study, mistakes: Mistakes) -> None:
+    """Check that tables name others as these are called."""
+    labels = [attack_label(one) for one in study.attack]
+    for i, label in enumerate(labels):
+        if label in labels[:i] and not mistakes.broken & {("attack", i), ("attack", labels.index(label))}:
+            mistakes.add(f"name must differ: another attack is called {label!r} too.", ("attack", i))
+    known = {
+        "data": [data_label(one) for one in study.data],
+        "algorithms": [one.name or one.estimator for one in study.algorithm],
+        "sums": [one.name or one.protocol for one in study.sum],
+    }
+    # What a table that cannot be read is called is not known.
+    unread = {str(axis).rstrip("s") + "s" if axis != "data" else "data" for axis, *_ in mistakes.broken}
+    for axis in ("algorithm", "privacy", "defence", "attack"):
+        for i, one in enumerate(getattr(study, axis)):
+            for key in known.keys() - unread:
+                mistakes.known(key, getattr(one, key, []), known[key], (axis, i))
+
+
+def _worded(mistakes: Mistakes, path: KeyPath, kind: type, words: Words) -> None:
+    for word, value in words.items():
+        try:
+            check_words(kind, {word: value})
+        except ArgumentError as error:
+            mistakes.add(str(error), path, (*path, "grid"))
+
+
+class Trial:
+    """Tries configurations of one data set as far as a fit goes before it asks anything.
+
+    Args:
+        table: the rows.
+        seed: of the split.
+    """
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self._table, self._seed = table, seed
+        self._scenes: dict[Partition, Scene] = {}
+
+    def scene(self, setup: Setup) -> Scene:
+        """Return the clients of a configuration; raises as `split`."""
+        if setup.partition not in self._scenes:
+            self._scenes[setup.partition] = split(setup.data, self._table, setup.partition, self._seed)
+        return self._scenes[setup.partition]
+
+    def scene_or_none(self, setup: Setup) -> Scene | None:
+        """Return the clients of a configuration, or None where it cannot be split so."""
+        try:
+            return self.scene(setup)
+        except PrivFedError:
+            return None
+
+    def __call__(self, setup: Setup) -> str | None:
+        """Return what is wrong with a configuration, or None."""
+        try:
+            scene = self.scene(setup)
+        except PrivFedError as error:
+            # The study has words of its own for them.
+            return str(error).replace("n_clients", "clients").replace("(y=)", "(label = ... in [[data]])")
+        try:
+            _agree(setup, scene, self._seed)
+        except PrivFedError as error:
+            return str(error)
+        return None
+
+
+def _agree(setup: Setup, scene: Scene, seed: int) -> None:
+    """Make an estimator, and what its parties would agree on.
+
+    Raises:
+        ArgumentError: a word is wrong, or words do not fit together.
+    """
+    model = estimator(setup, scene, seed)
+    clients = gather(scene.clients, names=None, domain=scene.domain)
+    algorithm = model._algorithm(clients.n_features, seed)
+    # Not every estimator has clients that sit a round out.
+    sampled = getattr(model, "clients_per_round", None)
+    configuration_of(
+        clients,
+        model.protocol,
+        algorithm=setup.estimator,
+        max_sums=algorithm.max_sums,
+        rule=cohort_rule(len(clients.names), sampled, None, seed),
+        seed=seed,
+        domain=scene.domain if model.privacy is None else None,
+        privacy=model.privacy,
+        runs=algorithm,
+    )
+    if model.n_clusters > len(scene.pooled):
+        n, got = len(scene.pooled), model.n_clusters
+        raise ArgumentError(f"n_clusters must be at most the {n} rows that clients hold, got {got}.")
+
+
+def check_attack(attack: Attack, scene: Scene) -> None:
+    """Check that an attack can be made, and finds the clients and the public rows that it needs.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    positions, n = range(len(scene.clients)), len(scene.clients)
+    if not set(attack.colluding) <= set(positions):
+        raise ArgumentError(f"colluding must be positions of the {n} clients, got {attack.colluding}.")
+    client = attack.words.get("client")
+    if client is not None and (isinstance(client, bool) or client not in positions):
+        raise ArgumentError(f"client must be the position of one of the {n} clients, got {client!r}.")
+    if not wants_candidates(ATTACKS[attack.kind]):
+        make(ATTACKS[attack.kind], attack.words)
+    elif scene.public is None or len(scene.public) < LEAST_PUBLIC:
+        raise ArgumentError(
+            f"kind {attack.kind!r} tells members from others: hold at least {LEAST_PUBLIC} rows back with "
+            "public = ... in [[data]]."
+        )
