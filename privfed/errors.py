@@ -96,6 +96,15 @@ class NotEnoughClientsError(ProtocolError):
 
 REMEDIES = {
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
+    "policy:centers": (
+        "They answer questions about twice the agreed n_clusters at most: fit as many clusters as you ask "
+        "about, or pass the clients, so that a federation of its own is opened"
+    ),
+    "policy:cells": (
+        "They count rows in no more cells than a start for twice the agreed n_clusters has, and in none "
+        "where no clustering was agreed on"
+    ),
+    "policy:domain": "probing_guard and max_jumps measure against a declared domain: pass domain=Box(...)",
     "policy:undeclared": (
         "The question, or a part of it, does not say which of its entries count rows: give its class a "
         "`declaration` (privfed.core.declaration), empty where none does"

@@ -11,8 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from privfed.core.domain import Ranges
+from privfed.core.justified import most_cells, most_centers
 from privfed.core.messages import Array, encode
-from privfed.core.question import Question
+from privfed.core.question import Part, Question
 from privfed.core.statistics import Entry, StatisticsSpec
 from privfed.errors import ArgumentError
 
@@ -187,6 +189,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         algorithm: the algorithm and its parameters, as canonical text.
         clients: names of the clients; a client's position in it is its number on the wire.
         n_features: number of columns.
+        n_clusters: clusters that are looked for, among all rows or among a client's own; it bounds what
+            questions may name (`privfed.core.justified`). None where none are, as for metrics.
         cohorts: the rule that names each round's clients.
         terms: the numbers that protect a client.
         seed: of the clients' simulation randomness, together with name and index of the sum.
@@ -200,6 +204,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     algorithm: str
     clients: tuple[str, ...]
     n_features: int
+    n_clusters: int | None = None
     cohorts: CohortRule = CohortRule()
     terms: Terms = Terms()
     seed: int = 0
@@ -237,3 +242,21 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.high is not None and self.high.data != ranges.high.tobytes():
             return False
         return self.max_rows is None or self.max_rows == ranges.rows
+
+    @property
+    def box(self) -> Ranges | None:
+        """The box around the declared domain; None where none is declared."""
+        if self.low is None or self.high is None:
+            return None
+        return Ranges(self.low.to_numpy(), self.high.to_numpy(), self.max_rows or 1)
+
+    def unjustified(self, asked: Question | Part) -> str | None:
+        """Return what a question, or a part of one, names too many of: "centers", "cells", or None."""
+        declared = asked.declaration
+        if declared is None or self.privacy is not None:
+            return None
+        centers = max((len(one) for one in declared.centers), default=0)
+        if max(centers, declared.n_clusters) > most_centers(self.n_clusters):
+            return "centers"
+        most = most_cells(self.n_clusters, self.n_features, len(self.clients), self.max_rows)
+        return "cells" if declared.n_cells > most else None

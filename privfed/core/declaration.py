@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from privfed.core.domain import FloatArray
+
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
@@ -37,6 +39,12 @@ class Declaration:
     Args:
         row_counts: the entries that count rows; empty where none does, because entries count clients, or
             local centers, or describe a client as a whole.
+        centers: points that rows are assigned to, each float64 of shape (n, n_features).
+        n_cells: cells that rows or local centers are counted in; 0 where they are assigned to centers.
+        n_clusters: clusters that a client looks for among its rows.
     """
 
     row_counts: tuple[RowCounts, ...] = ()
+    centers: tuple[FloatArray, ...] = ()
+    n_cells: int = 0
+    n_clusters: int = 0

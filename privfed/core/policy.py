@@ -28,8 +28,10 @@ class ClientPolicy:
         fixed_cohorts: join only where rounds keep to fixed groups of clients, so that no two totals differ
             by a few of them (against disaggregation).
         max_answers: most questions that it answers in a fit (against differencing and probing).
-        max_jumps: most far movements of the centroids from one question to the next; a restart is one.
-        probing_guard: refuse centroids on a line or far outside the ranges (against probing).
+        max_jumps: most far movements of the centroids from one question to the next, and changes of the
+            cells that rows are counted in; a restart is one. It needs a declared domain.
+        probing_guard: refuse centroids on a line or far outside the domain (against probing). It needs a
+            declared domain, of the agreement or of this policy.
         min_count: groups of fewer of its rows are answered as empty, whatever is asked: clusters, cells, the
             rows behind its own local centers, rows beyond its range; with fewer rows in all it answers as a
             client that holds none. 1 answers all.
@@ -57,8 +59,7 @@ class ClientPolicy:
     @property
     def guards(self) -> bool:
         """Whether answers or questions are looked at one by one."""
-        limits = (self.max_answers, self.max_jumps) != (None, None)
-        return limits or self.probing_guard or self.coarsens
+        return self.max_answers is not None or self.measures or self.coarsens
 
     @property
     def coarseness(self) -> Coarseness | None:
@@ -70,6 +71,11 @@ class ClientPolicy:
     def coarsens(self) -> bool:
         """Whether answers are changed, depending on the data."""
         return self.coarseness is not None
+
+    @property
+    def measures(self) -> bool:
+        """Whether centroids are measured, against the domain."""
+        return self.probing_guard or self.max_jumps is not None
 
     def refuses_configuration(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal to join, or None."""
@@ -88,7 +94,9 @@ class ClientPolicy:
         if self.coarsens and configuration.privacy is not None:
             # What depends on data outside the noised totals would void the guarantee.
             return "policy:coarse"
-        if configuration.noised_by_server and (self.probing_guard or self.max_jumps is not None):
+        if self.measures and self.domain is None and configuration.box is None:
+            return "policy:domain"
+        if configuration.noised_by_server and self.measures:
             # They refuse by centroids, that is, by totals; the server, which knows its noise, would see it.
             return "policy:guards"
         return None
@@ -96,6 +104,9 @@ class ClientPolicy:
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
         """Return the code of the refusal to answer, or None. All questions within a question must pass."""
         for asked in parts_of(question):
+            unjustified = configuration.unjustified(asked)
+            if unjustified is not None:
+                return f"policy:{unjustified}"
             if not isinstance(asked, Question):
                 continue
             if self.questions is not None and type(asked).__name__ not in self.questions:

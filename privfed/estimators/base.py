@@ -35,6 +35,8 @@ from privfed.numerics.distances import assign, squared_distances
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed):
     """Base of the clustering estimators. Subclasses name their algorithm."""
 
+    n_clusters: int
+
     @abstractmethod
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the constructor's words and return the algorithm.
@@ -42,6 +44,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Raises:
             ArgumentError: a word is out of its bounds.
         """
+
+    def _most_clusters(self) -> int:
+        """Return what clients agree on: clusters of all rows, or of a client's own where these are more."""
+        return int(self.n_clusters)
 
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
@@ -88,6 +94,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             protocol,
             algorithm=describe(self, clients.n_features),
             max_sums=algorithm.max_sums,
+            n_clusters=self._most_clusters(),
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
             seed=seed if self.privacy is None else self.privacy.seeded(seed),
             domain=self.domain,

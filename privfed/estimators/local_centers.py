@@ -75,6 +75,9 @@ class _OverCenters(FederatedClusterer):
     def _local_clusters(self) -> int:
         return int(self.n_clusters)
 
+    def _most_clusters(self) -> int:
+        return max(int(self.n_clusters), self._local_clusters())
+
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedClusterer:

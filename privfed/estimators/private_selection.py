@@ -75,6 +75,7 @@ def choose_privately(
         protocol,
         algorithm=f"{describe(model, clients.n_features)} over {candidates} by {index}",
         max_sums=selection.max_sums,
+        n_clusters=max(candidates),
         rule=CohortRule(),
         seed=privacy.seeded(seed),
         domain=model.domain,

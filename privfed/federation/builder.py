@@ -79,6 +79,7 @@ def configuration_of(
     *,
     algorithm: str,
     max_sums: int,
+    n_clusters: int | None = None,
     rule: CohortRule,
     seed: int,
     domain: Domain | None,
@@ -92,6 +93,7 @@ def configuration_of(
         protocol: the secure sum.
         algorithm: canonical text of what will run.
         max_sums: most sums that it asks for.
+        n_clusters: clusters that it looks for, among all rows or a client's own; None for none.
         rule: names each round's clients.
         seed: of the clients' simulation randomness.
         domain: declared domain, or None.
@@ -113,6 +115,7 @@ def configuration_of(
         algorithm=algorithm,
         clients=clients.names,
         n_features=clients.n_features,
+        n_clusters=n_clusters,
         cohorts=rule,
         terms=_terms(clients, protocol, rule, max_sums + SPARE_SUMS),
         seed=seed,

@@ -82,7 +82,7 @@ def simulate(
     for i in positions:
         answerer = _answerer(pool.answerer(i), configuration, folder, i)
         if policy.guards:
-            answerer = GuardedAnswerer(answerer, policy, MemoryStore())
+            answerer = GuardedAnswerer(answerer, policy, MemoryStore(), configuration)
         members[i] = Client(sides[i], MemoryStore(), answerer)
     ledger = None
     if configuration.privacy is not None:
@@ -121,10 +121,14 @@ def open_over(
     domain: Domain | None = None,
     policy: ClientPolicy | None = None,
     purpose: str = "metrics",
+    n_clusters: int | None = None,
     random_state: int = 0,
     privacy: Privacy | None = None,
 ) -> Federation:
-    """Return a federation over client arrays, for questions of their own (metrics)."""
+    """Return a federation over client arrays, for questions of their own (metrics).
+
+    Its clients count rows in cells, as starts of clusterings do, only where a number of clusters is agreed.
+    """
     clients = gather(X, groups, labels, names=client_names, domain=domain, private=privacy is not None)
     chosen = protocol_of(protocol)
     rule = CohortRule()
@@ -133,6 +137,7 @@ def open_over(
         chosen,
         algorithm=purpose,
         max_sums=1 << 16,
+        n_clusters=n_clusters,
         rule=rule,
         seed=random_state if privacy is None else privacy.seeded(random_state),
         domain=domain,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from privfed.core.domain import Ranges, frozen_array
 from privfed.core.federation import Federation
 from privfed.core.question import question_from_bytes
@@ -28,12 +30,15 @@ MOST_ROWS = 1 << 24
 
 
 def _door(
-    clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any]
+    clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], centers: Any = None
 ) -> tuple[Federation, Ranges]:
+    """Open the door for a question, which is about so many centers as `centers` has rows."""
     if privacy is not None and not isinstance(privacy, Privacy):
         raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
     if privacy is not None:
         options = {**options, "privacy": privacy}
+    if np.ndim(centers) == 2 and not isinstance(clients, Federation):
+        options = {**options, "n_clusters": len(centers)}
     federation = open_federation(clients, labels, **options)
     ranges = _known_ranges(federation)
     if ranges is None:
@@ -75,8 +80,9 @@ def score(clients: Any, centers: Any, *, privacy: Privacy | None = None, **optio
 def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
-    federation, ranges = _door(clients, None, privacy, options)
-    total = asked(federation, Inertia(ranges=ranges, centers=frozen_array(centers)), "score")
+    checked = frozen_array(centers)
+    federation, ranges = _door(clients, None, privacy, options, checked)
+    total = asked(federation, Inertia(ranges=ranges, centers=checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
 
@@ -108,8 +114,9 @@ def labels_agreement(
                 "there are."
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
-    federation, ranges = _door(clients, labels, privacy, options)
-    question = Contingency(ranges=ranges, centers=frozen_array(centers), n_labels=n_labels)
+    checked = frozen_array(centers)
+    federation, ranges = _door(clients, labels, privacy, options, checked)
+    question = Contingency(ranges=ranges, centers=checked, n_labels=n_labels)
     return agreement(asked(federation, question, "score")["table"])
 
 

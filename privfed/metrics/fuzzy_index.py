@@ -47,6 +47,6 @@ def fuzzy_davies_bouldin(
         raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
     if not p >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
-    federation, ranges = _door(clients, None, privacy, options)
+    federation, ranges = _door(clients, None, privacy, options, centers)
     question = FuzzySpread(ranges=ranges, centers=centers, m=float(m), q=float(q))
     return index_from(asked(federation, question), centers, p, q)

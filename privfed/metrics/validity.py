@@ -40,7 +40,7 @@ def _opened(
         raise ArgumentError(
             f"centers must be of shape (n_clusters, n_features), n_clusters >= {least}, got {checked.shape}."
         )
-    return (*_door(clients, None, privacy, options), checked)
+    return (*_door(clients, None, privacy, options, checked), checked)
 
 
 def _held(total: Statistics) -> IntArray:

@@ -15,52 +15,67 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.coarseness import Coarseness
+from privfed.core.configuration import Configuration
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.engine import Answerer, StateStore
 from privfed.core.policy import ClientPolicy
-from privfed.core.question import AdditiveOver, ClientData, Question, parts_of
+from privfed.core.question import AdditiveOver, ClientData, Part, Question, parts_of
 from privfed.core.statistics import Statistics, StatisticsSpec
-from privfed.errors import PolicyError
+from privfed.errors import ArgumentError, PolicyError
+from privfed.numerics.distances import squared_differences
 
 ON_A_LINE = 1e-6
-"""Distance from a line, relative to the diameter of the ranges, up to which a center is on it."""
+"""Distance from a line, relative to the diameter of the domain, up to which a center is on it."""
 
 OUTSIDE = 0.5
-"""How far momentum may carry an honest centroid beyond the ranges, relative to their width."""
+"""How far momentum may carry an honest centroid beyond the domain, relative to its width."""
 
 JUMP = 0.25
-"""Movement of a centroid, relative to the diameter of the ranges, that is a jump."""
+"""Movement of a centroid, relative to the diameter of the domain, that is a jump."""
 
 
-def looks_chosen(centers: FloatArray, ranges: Ranges) -> bool:
+def looks_chosen(centers: FloatArray, domain: Ranges) -> bool:
     """Say whether centroids are such as an attacker chooses and data do not give.
 
     A probing server cuts the domain into slabs by pairs of centroids along a line and parks the rest
-    far away. So: any centroid beyond the ranges by more than half their width, or four and at least
+    far away. So: any centroid beyond the domain by more than half its width, or four and at least
     half of them on one line, in two or more features. Rows that themselves lie on a line (one feature
-    that varies) are refused too: leave the guard off there.
+    that varies) are refused too: leave the guard off there. The work grows with n_clusters squared.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
-        ranges: of the data.
+        domain: as it was declared; what the question says of its ranges is the server's word.
     """
-    beyond = OUTSIDE * ranges.width
-    if (centers < ranges.low - beyond).any() or (centers > ranges.high + beyond).any():
+    beyond = OUTSIDE * domain.width
+    if (centers < domain.low - beyond).any() or (centers > domain.high + beyond).any():
         return True
     if len(centers) < 4 or centers.shape[1] < 2:
         return False
-    near = ON_A_LINE * float(np.linalg.norm(ranges.width))
-    most = 0
-    for start in centers:
-        offsets = centers - start
-        lengths = np.linalg.norm(offsets, axis=1)
-        apart = offsets[lengths > near] / lengths[lengths > near, None]
-        # Distance of each center from the line through `start` in each direction to another.
-        along = offsets @ apart.T
-        off = np.sqrt(np.maximum(lengths[:, None] ** 2 - along**2, 0.0))
-        most = max(most, int((off <= near).sum(axis=0).max(initial=0)))
-    return most >= max(4, len(centers) / 2)
+    near = ON_A_LINE * float(np.linalg.norm(domain.width))
+    return max(_on_a_line(centers, start, near) for start in centers) >= max(4, len(centers) / 2)
+
+
+def _on_a_line(centers: FloatArray, start: FloatArray, near: float) -> int:
+    """Count the centers on a line through one of them, if more than a fifth of the others lie on it.
+
+    Seen from there these all lie in one direction or the opposite one, and so at one height along any axis.
+    Sorted by height they are next to each other, and one of them has a quintile's rank: four lines have to be
+    tried.
+    """
+    offsets = centers - start
+    lengths = np.linalg.norm(offsets, axis=1)
+    apart = np.flatnonzero(lengths > near)
+    if not apart.size:
+        return 0
+    units = offsets[apart] / lengths[apart, None]
+    # Along an axis that no data are aligned with, other directions have other heights.
+    heights = np.abs(units @ np.cos(1.0 + np.arange(centers.shape[1])))
+    quintiles = [i * len(apart) // 5 for i in range(1, 5)]
+    tried = units[np.argpartition(heights, quintiles)[quintiles]]
+    along = offsets @ tried.T
+    off = np.sqrt(np.maximum(lengths[:, None] ** 2 - along**2, 0.0))
+    return int((off <= near).sum(axis=0).max())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,6 +124,41 @@ def _coarse(question: Question, coarseness: Coarseness) -> CoarseQuestion:
     return CoarseQuestion(ranges=question.ranges, inner=question, coarseness=coarseness)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """What a client remembers of the centers that it was asked about.
+
+    Args:
+        jumps: how often they moved far.
+        last: of the last question that had any.
+        cells: encoding of the last question that counted rows in cells.
+    """
+
+    jumps: int = 0
+    last: tuple[FloatArray, ...] = ()
+    cells: bytes | None = None
+
+    def to(self, centers: tuple[FloatArray, ...], cells: bytes | None, far: float) -> Moves:
+        """Return what is remembered after one more question.
+
+        Args:
+            centers: that it names.
+            cells: its encoding, where it counts rows in cells.
+            far: how far centers move in a jump.
+        """
+        moved = bool(self.last) and any(_moved(self.last, i, one) > far for i, one in enumerate(centers))
+        changed = None not in (self.cells, cells) and self.cells != cells
+        return Moves(self.jumps + moved + changed, centers or self.last, cells or self.cells)
+
+
+def _moved(last: Sequence[FloatArray], place: int, centers: FloatArray) -> float:
+    """Return how far the center that moved most is from where it was, or from the nearest of the last."""
+    if place < len(last) and last[place].shape == centers.shape:
+        return float(np.linalg.norm(centers - last[place], axis=1).max())
+    # Another number of centers must not hide that they are elsewhere.
+    return float(np.sqrt(squared_differences(centers, np.concatenate(last)).min(axis=1).max()))
+
+
 class GuardedAnswerer:
     """A client's answerer behind its policy. Refusals depend on what was asked, never on data.
 
@@ -116,10 +166,27 @@ class GuardedAnswerer:
         answerer: answers questions on the client's data.
         policy: the client's.
         store: keeps how many questions were answered, how often the centroids jumped, and the last ones.
+        configuration: what the client agreed to.
+
+    Raises:
+        ArgumentError: centroids are to be measured, and no domain is declared to measure them against.
     """
 
-    def __init__(self, answerer: Answerer, policy: ClientPolicy, store: StateStore) -> None:
+    def __init__(
+        self,
+        answerer: Answerer,
+        policy: ClientPolicy,
+        store: StateStore,
+        configuration: Configuration | None = None,
+    ) -> None:
         self._answerer, self._policy, self._store = answerer, policy, store
+        self._agreed = None if configuration is None else configuration.box
+        if policy.measures and policy.domain is None and self._agreed is None:
+            raise ArgumentError(
+                "probing_guard and max_jumps measure centroids against a declared domain, and none is: pass "
+                "domain=Box(low, high), or ClientPolicy(domain=...)."
+            )
+        self._noised = configuration is not None and configuration.privacy is not None
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
         """Answer within the policy.
@@ -127,24 +194,39 @@ class GuardedAnswerer:
         Raises:
             PolicyError: the policy refuses; its text is the code of the refusal.
         """
-        parts = list(parts_of(question))
-        if self._policy.coarseness is not None and any(part.declaration is None for part in parts):
+        parts = [part.declaration for part in parts_of(question)]
+        declared = [one for one in parts if one is not None]
+        if len(declared) < len(parts) and (self._policy.coarsens or self._policy.measures):
             raise PolicyError("policy:undeclared")
-        held = [getattr(part, "centers", None) for part in parts]
-        centers = [one for one in held if isinstance(one, np.ndarray)]
         with self._store.transaction() as transaction:
-            answered, jumps, last = transaction.load() or (0, 0, ())
+            answered, moves = transaction.load() or (0, Moves())
             if self._policy.max_answers is not None and answered >= self._policy.max_answers:
                 raise PolicyError("policy:max_answers")
-            if centers:
-                if self._policy.probing_guard and any(looks_chosen(one, question.ranges) for one in centers):
-                    raise PolicyError("policy:probing")
-                jumps += _jumped(last, centers, question.ranges)
-                if self._policy.max_jumps is not None and jumps > self._policy.max_jumps:
-                    raise PolicyError("policy:max_jumps")
-                last = centers
-            transaction.save((answered + 1, jumps, last))
+            if self._policy.measures:
+                moves = self._measured(question, declared, moves)
+            transaction.save((answered + 1, moves))
         return self._answered(question, index)
+
+    def _measured(self, question: Question, declared: Sequence[Declaration], moves: Moves) -> Moves:
+        domain = self._box(question.ranges.n_features)
+        centers = tuple(center for one in declared for center in one.centers)
+        if self._policy.probing_guard and any(looks_chosen(one, domain) for one in centers):
+            raise PolicyError("policy:probing")
+        # Noised counts are paid for, whatever their cells.
+        cells = None if self._noised or not _counts_in_cells(question) else question.to_bytes()
+        moves = moves.to(centers, cells, JUMP * float(np.linalg.norm(domain.width)))
+        if self._policy.max_jumps is not None and moves.jumps > self._policy.max_jumps:
+            raise PolicyError("policy:max_jumps")
+        return moves
+
+    def _box(self, n_features: int) -> Ranges:
+        """Return the box of the declared domain: the client's own first, else what was agreed on."""
+        if self._policy.domain is not None:
+            low, high = self._policy.domain.bounds(n_features)
+            return Ranges(low, high, 1)
+        if self._agreed is None or self._agreed.n_features != n_features:
+            raise PolicyError("policy:domain")
+        return self._agreed
 
     def _answered(self, question: Question, index: int) -> tuple[Statistics, int]:
         coarseness = self._policy.coarseness
@@ -155,7 +237,8 @@ class GuardedAnswerer:
         return statistics, int(coarseness.kept(np.array([float(clipped)]))[0])
 
 
-def _jumped(last: Sequence[FloatArray], centers: Sequence[FloatArray], ranges: Ranges) -> bool:
-    far = JUMP * float(np.linalg.norm(ranges.width))
-    alike = [(a, b) for a, b in zip(last, centers, strict=False) if a.shape == b.shape]
-    return any(bool(np.linalg.norm(b - a, axis=1).max() > far) for a, b in alike)
+def _counts_in_cells(question: Question) -> bool:
+    """Say whether a question counts rows in cells, rather than local centers that clients made of them."""
+    parts = list(parts_of(question))
+    in_cells = any(part.declaration is not None and part.declaration.n_cells > 0 for part in parts)
+    return in_cells and not any(isinstance(part, Part) for part in parts)

@@ -62,11 +62,9 @@ class SumsInCells(Question):
     radius: float
 
     @property
-    def declaration(self) -> Declaration | None:
-        """Counts of rows and sums of their offsets; distances of all rows."""
+    def _row_counts(self) -> tuple[RowCounts, ...]:
         sums, totals = ("sum",) * ("sum" in self.asks), ("distance",) * ("distance" in self.asks)
-        counted = RowCounts("count", sums, totals=totals)
-        return Declaration(row_counts=(counted,) if "count" in self.asks else ())
+        return (RowCounts("count", sums, totals=totals),) if "count" in self.asks else ()
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.radius) and self.radius >= 2.0**-900):
@@ -78,6 +76,11 @@ class OffsetSums(SumsInCells, RecordBounded):
     """Questions that add up counts, clipped offsets and capped distances, each row in one cell."""
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows and sums of their offsets in cells; distances of all rows."""
+        return Declaration(self._row_counts, n_cells=self.n_cells)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -320,6 +323,11 @@ class RelativeSums(OffsetSums):
 
     asks: ClassVar[tuple[str, ...]] = ("count", "sum", "distance")
     centers: FloatArray
+
+    @property
+    def declaration(self) -> Declaration:
+        """Counts of rows and sums of their offsets, by centers; distances of all rows."""
+        return Declaration(self._row_counts, (self.centers,))
 
     def __post_init__(self) -> None:
         check_centers(self.centers, self.ranges)

@@ -15,20 +15,13 @@ import numpy as np
 
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
+from privfed.core.justified import GRID_FEATURES, MOST_PLANES, cells_wanted, n_planes, per_axis
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray, cell_sums
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
 from privfed.questions.ranges import Located
-
-GRID_FEATURES = 3
-"""Up to this many features the cells are a grid, above they lie between random hyperplanes."""
-
-
-def cells_wanted(n_rows: int, n_clusters: int) -> int:
-    """Return how many cells a start asks for: about one for eight rows, 8 to 32 times the clusters."""
-    return int(np.clip(n_rows // 8, 8 * n_clusters, 32 * n_clusters))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,9 +44,10 @@ class Cells(Question):
         if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
             raise ArgumentError("the cells' center must lie within the ranges.")
         planes = len(self.normals) if self.normals.ndim == 2 else -1
-        if not 0 <= planes <= 16 or self.normals.shape[1] != self.ranges.n_features:
+        if not 0 <= planes <= MOST_PLANES or self.normals.shape[1] != self.ranges.n_features:
             raise ArgumentError(
-                f"normals need at most 16 rows of {self.ranges.n_features}, got {self.normals.shape}."
+                f"normals need {MOST_PLANES} rows of {self.ranges.n_features} at most, got "
+                f"{self.normals.shape}."
             )
         if (planes == 0) == (self.per_axis == 0) or self.per_axis < 0 or self.n_cells > 1 << 20:
             raise ArgumentError(f"cells are a grid or lie between hyperplanes, got per_axis={self.per_axis}.")
@@ -94,7 +88,7 @@ class CellSums(Cells):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and the sums of the same rows."""
-        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
+        return Declaration(row_counts=(RowCounts("count", ("sum",)),), n_cells=self.n_cells)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -125,9 +119,8 @@ def cell_layout(located: Located, n_clusters: int, rng: np.random.Generator) -> 
     """Place cells through the mean: a grid for few features, random hyperplanes for more."""
     d, wanted = located.ranges.n_features, cells_wanted(located.n_rows, n_clusters)
     if d <= GRID_FEATURES:
-        per_axis = max(1, round(wanted ** (1.0 / d) / 2.0))
-        return Layout(located.mean, np.empty((0, d)), per_axis)
-    directions = rng.standard_normal((d, min(int(np.ceil(np.log2(wanted))), 16)))
+        return Layout(located.mean, np.empty((0, d)), per_axis(wanted, d))
+    directions = rng.standard_normal((d, n_planes(wanted)))
     # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.
     normals = np.linalg.qr(directions)[0].T if directions.shape[1] <= d else directions.T
     return Layout(located.mean, normals, 0)

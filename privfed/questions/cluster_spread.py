@@ -97,7 +97,7 @@ class ClusterDistances(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their distances."""
-        return Declaration(row_counts=(RowCounts("count", ("distance",)),))
+        return Declaration((RowCounts("count", ("distance",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -133,7 +133,7 @@ class ClusterSilhouettes(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their silhouettes."""
-        return Declaration(row_counts=(RowCounts("count", ("silhouette",)),))
+        return Declaration((RowCounts("count", ("silhouette",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -171,7 +171,7 @@ class ClusterScatter(ClusterQuestion):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and sums of their offsets and squares."""
-        return Declaration(row_counts=(RowCounts("count", ("offset", "square")),))
+        return Declaration((RowCounts("count", ("offset", "square")),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

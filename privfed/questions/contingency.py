@@ -47,7 +47,7 @@ class Contingency(Question):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows."""
-        return Declaration(row_counts=(RowCounts("table"),))
+        return Declaration((RowCounts("table"),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

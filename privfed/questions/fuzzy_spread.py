@@ -84,7 +84,7 @@ class FuzzyObjective(_Fuzzy):
     @property
     def declaration(self) -> Declaration:
         """All rows of a client."""
-        return Declaration(row_counts=(RowCounts("rows", ("objective", "inertia")),))
+        return Declaration((RowCounts("rows", ("objective", "inertia")),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -131,7 +131,7 @@ class FuzzySpread(_Fuzzy):
     @property
     def declaration(self) -> Declaration:
         """Sums of memberships: what the small ones leave of the rows is all that is shown."""
-        return Declaration(row_counts=(RowCounts("membership", totals=("rows", "spread")),))
+        return Declaration((RowCounts("membership", totals=("rows", "spread")),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -57,7 +57,7 @@ class Inertia(Question):
     @property
     def declaration(self) -> Declaration:
         """All rows of a client."""
-        return Declaration(row_counts=(RowCounts("rows", ("inertia",)),))
+        return Declaration((RowCounts("rows", ("inertia",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -107,7 +107,7 @@ class ClientScores(Question):
     @property
     def declaration(self) -> Declaration:
         """A mean over all rows of a client, and clients."""
-        return Declaration()
+        return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -72,7 +72,7 @@ class LloydSums(Question):
     @property
     def declaration(self) -> Declaration:
         """Counts of rows, and the sums of the same rows."""
-        return Declaration(row_counts=(RowCounts("count", ("sum",)),))
+        return Declaration((RowCounts("count", ("sum",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -65,15 +65,10 @@ class LocalPoints(Part, ABC):
     """How a client makes points of its rows: a frozen dataclass, deterministic, kept in the cache.
 
     Attributes:
-        counts_rows: whether weights count rows (True) or are one each (False); None declares nothing.
+        counts_rows: whether weights count rows; otherwise they are one each.
     """
 
-    counts_rows: ClassVar[bool | None] = None
-
-    @property
-    def declaration(self) -> Declaration | None:
-        """Points are means, whose numbers of rows `make` gives."""
-        return None if self.counts_rows is None else Declaration()
+    counts_rows: ClassVar[bool] = False
 
     def row_counts(self, entry: str, *, sums: str = "", means: str = "") -> tuple[RowCounts, ...]:
         """Return what a question declares of an entry that adds up weights.
@@ -162,7 +157,7 @@ class PointCells(Cells):
     @property
     def declaration(self) -> Declaration:
         """Weights and weighted sums, where weights count rows."""
-        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+        return Declaration(self.points.row_counts("count", sums="sum"), n_cells=self.n_cells)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -207,7 +202,7 @@ class PointSums(Question):
     @property
     def declaration(self) -> Declaration:
         """Weights and weighted sums, where weights count rows."""
-        return Declaration(row_counts=self.points.row_counts("count", sums="sum"))
+        return Declaration(self.points.row_counts("count", sums="sum"), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -40,11 +40,16 @@ class FuzzyCentroids(LocalPoints):
         local_tol: change of the memberships below which the client stops; None never stops it.
     """
 
-    counts_rows: ClassVar[bool | None] = False
+    counts_rows: ClassVar[bool] = False
     centers: FloatArray
     m: float
     local_iter: int
     local_tol: float | None = None
+
+    @property
+    def declaration(self) -> Declaration:
+        """Centers, from which a client's own are made."""
+        return Declaration(centers=(self.centers,))
 
     def __post_init__(self) -> None:
         if self.centers.ndim != 2 or 0 in self.centers.shape or not np.isfinite(self.centers).all():
@@ -105,7 +110,7 @@ class FuzzySums(Question):
     @property
     def declaration(self) -> Declaration:
         """Sums of u^m, at most one a row, and the sums of the rows so weighted."""
-        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
+        return Declaration((RowCounts("weight", ("weighted",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -162,7 +167,7 @@ class WeightedFuzzyCentroids(Question):
     @property
     def declaration(self) -> Declaration:
         """Sums of u or u^m, at most one a row, and as many local centers."""
-        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),))
+        return Declaration((RowCounts("weight", ("weighted",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

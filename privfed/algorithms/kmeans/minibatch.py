@@ -176,7 +176,7 @@ class MiniBatchMovements(Question):
     @property
     def declaration(self) -> Declaration:
         """Rows of the last epoch, and how far its centroid moved, so many times."""
-        return Declaration(row_counts=(RowCounts("weight", ("movement",)),))
+        return Declaration((RowCounts("weight", ("movement",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -145,7 +145,7 @@ class WeightedCentroids(_LocalSteps):
     def declaration(self) -> Declaration:
         """Dynamic weights count rows; what other weightings give is no count."""
         counts = self.weights == "dynamic"
-        return Declaration(row_counts=(RowCounts("weight", ("weighted",)),) if counts else ())
+        return Declaration((RowCounts("weight", ("weighted",)),) if counts else (), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -219,7 +219,7 @@ class FallbackCentroids(_LocalSteps):
     @property
     def declaration(self) -> Declaration:
         """Centroids, and clients."""
-        return Declaration()
+        return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -33,6 +33,7 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.question import ClientData, register
 from privfed.errors import ArgumentError, DataError
@@ -63,11 +64,16 @@ class LocalCentroids(LocalPoints):
         seed: of the client's draws, below 2**32.
     """
 
-    counts_rows: ClassVar[bool | None] = False
+    counts_rows: ClassVar[bool] = False
     n_clusters: int
     local: str
     min_cluster_size: int
     seed: int
+
+    @property
+    def declaration(self) -> Declaration:
+        """Clusters of each client."""
+        return Declaration(n_clusters=self.n_clusters)
 
     def __post_init__(self) -> None:
         if self.n_clusters < 1 or self.min_cluster_size < 1 or not 0 <= self.seed < 2**32:

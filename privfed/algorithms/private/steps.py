@@ -59,6 +59,11 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
     centers: FloatArray
     m: float = 2.0
 
+    @property
+    def declaration(self) -> Declaration:
+        """Sums of u^m, at most one a row, and sums of the rows so weighted; distances of all rows."""
+        return Declaration(self._row_counts, (self.centers,))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_centers(self.centers, self.ranges)
@@ -133,10 +138,10 @@ class LocalMovements(SumsInCells):
 
     @property
     def _centers(self) -> FloatArray:
-        centers = getattr(self.steps, "centers", None)
-        if not isinstance(centers, np.ndarray):
-            raise ArgumentError(f"{type(self.steps).__name__} does no local steps from centers.")
-        return centers
+        declared = self.steps.declaration
+        if declared is None or len(declared.centers) != 1:
+            raise ArgumentError(f"{type(self.steps).__name__} declares no local steps from centers.")
+        return declared.centers[0]
 
     @cached_property
     def spec(self) -> StatisticsSpec:

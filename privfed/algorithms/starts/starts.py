@@ -20,6 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.conversation import EVERYONE, Ask, Conversation
+from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import ClientData, register
 from privfed.errors import ArgumentError, DataError
@@ -69,9 +70,14 @@ class KMeansCentroids(LocalPoints):
         seed: of each client's own k-means, below 2**32.
     """
 
-    counts_rows: ClassVar[bool | None] = False
+    counts_rows: ClassVar[bool] = False
     n_clusters: int
     seed: int
+
+    @property
+    def declaration(self) -> Declaration:
+        """Clusters of each client."""
+        return Declaration(n_clusters=self.n_clusters)
 
     def __post_init__(self) -> None:
         if self.n_clusters < 1 or not 0 <= self.seed < 2**32:
