@@ -27,6 +27,9 @@ from privfed.errors import ArgumentError, MessageError, RunFolderError
 
 FILE = "transcript.jsonl"
 
+FORMAT = 2
+"""Format of transcripts. The agreement of format 1 named no number of clusters."""
+
 
 Kind = TypeVar("Kind")
 
@@ -42,6 +45,24 @@ class Began(Record, frozen=True):
     configuration: Configuration
     opens_to: str
     reveals: str
+
+    def check_format(self, path: Path, *, resumes: bool) -> None:
+        """Check that the run can be read, and gone on with where it is to be.
+
+        Raises:
+            RunFolderError: it cannot.
+        """
+        if self.version not in (1, FORMAT):
+            raise RunFolderError(
+                f"{path} has format {self.version}, this privfed reads formats up to {FORMAT}; use the newer "
+                "one."
+            )
+        if resumes and self.version < FORMAT:
+            raise RunFolderError(
+                f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "
+                "clusters, and cannot go on under this one. Finish it with the older one, or start anew in "
+                "another folder."
+            )
 
 
 class Asked(Record, frozen=True):
@@ -129,7 +150,8 @@ class Transcript:
             mend: cut the broken line off the file too, so that the run can go on there.
 
         Raises:
-            RunFolderError: no transcript there, a line within it is damaged, or lines do not fit together.
+            RunFolderError: no transcript there, a line within it is damaged, lines do not fit together, or it
+                has a format that this privfed does not know, or cannot go on with.
         """
         transcript = cls(folder)
         path = folder / FILE
@@ -150,6 +172,7 @@ class Transcript:
             kept += len(line)
         if not transcript.records or not isinstance(transcript.records[0], Began):
             raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
+        transcript.records[0].check_format(path, resumes=mend)
         transcript.totals()
         if mend:
             make_folder(folder, ours=True)
@@ -180,7 +203,8 @@ class Transcript:
                 )
             make_folder(self._path.parent)
         self._append(
-            Began(version=1, configuration=configuration, opens_to=opens_to, reveals=reveals), durable=True
+            Began(version=FORMAT, configuration=configuration, opens_to=opens_to, reveals=reveals),
+            durable=True,
         )
 
     def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:

@@ -205,13 +205,14 @@ def probed(
     protocol: str = "plain",
     budget: int = 5000,
     policy: ClientPolicy | None = None,
+    domain: Box | None = None,
     tolerance: float = 1e-6,
 ) -> Report:
     """Probe clients."""
-    oracle = Oracle(open_over(clients, protocol=protocol, policy=policy), budget)
-    return evaluate(
-        attack.run(oracle, Prior(), np.random.default_rng(0)), Truth(clients, tolerance=tolerance)
-    )
+    oracle = Oracle(open_over(clients, protocol=protocol, policy=policy, domain=domain), budget)
+    low, high = (None, None) if domain is None else domain.bounds(clients[0].shape[1])
+    found = attack.run(oracle, Prior(low=low, high=high), np.random.default_rng(0))
+    return evaluate(found, Truth(clients, tolerance=tolerance))
 
 
 def probing() -> None:
@@ -238,7 +239,7 @@ def probing() -> None:
     guard = ClientPolicy(probing_guard=True)
     line(
         "probing n=100 k=10, guarded",
-        [probed(mixture(0, 100, 2, clients=2)[0], Probing(10, client=0), policy=guard)],
+        [probed(mixture(0, 100, 2, clients=2)[0], Probing(10, client=0), policy=guard, domain=Box(-20, 20))],
     )
     for protocol in ("plain", "masked"):
         for name, attack in (

@@ -110,6 +110,7 @@ def test_digest_changes_with_every_field() -> None:
         {"algorithm": "[]"},
         {"clients": ("b", "a")},
         {"n_features": 3},
+        {"n_clusters": 4},
         {"cohorts": CohortRule(kind="sampled", size=1)},
         {"terms": Terms(threshold=2)},
         {"seed": 1},

@@ -1,7 +1,7 @@
 """What questions declare is true, and what is declared is what a client's policy goes by."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from privfed.core.coarseness import Coarseness
 from privfed.core.domain import Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question
+from privfed.core.question import AdditiveOver, ClientData, Question, parts_of
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import PolicyError
 from privfed.party.guard import CoarseQuestion
@@ -44,6 +44,19 @@ def test_what_a_question_declares_is_true(name: str) -> None:
             assert counts.size == 1 or answer[sums].shape[: counts.ndim] == counts.shape
             assert counts.size == 1 or not answer[sums][counts == 0].any()
         assert set(one.totals) <= set(answer)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_centers_that_a_question_names_are_declared(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    declared = [part.declaration for part in parts_of(question)]
+    named = {id(center) for one in declared if one for center in one.centers}
+    for part in parts_of(question):
+        held = [getattr(part, one.name) for one in fields(part)]
+        tables = [one for one in held if isinstance(one, np.ndarray) and one.ndim == 2]
+        # Tables are centers, or the normals of cells, which are counted.
+        in_cells = part.declaration is not None and part.declaration.n_cells > 0
+        assert in_cells or {id(one) for one in tables} <= named
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -93,7 +106,7 @@ class Undeclared(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UndeclaredPoints(LocalPoints):
-    """The first row."""
+    """The first row; nothing is declared."""
 
     def make(self, client: ClientData) -> LocalMeans:
         return LocalMeans(client.features[:1], np.ones(1), np.ones(1))
@@ -102,7 +115,9 @@ class UndeclaredPoints(LocalPoints):
         return 1.0
 
 
-@pytest.mark.parametrize("words", [{"min_count": 2}, {"count_multiple": 2}])
+@pytest.mark.parametrize(
+    "words", [{"min_count": 2}, {"count_multiple": 2}, {"probing_guard": True}, {"max_jumps": 3}]
+)
 def test_what_declares_nothing_is_refused_where_it_would_have_to_be_known(words: dict[str, Any]) -> None:
     points = PointSums(ranges=RANGES, points=UndeclaredPoints(), centers=CENTERS)
     for question in (Undeclared(ranges=RANGES), points):

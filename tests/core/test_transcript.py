@@ -103,6 +103,22 @@ def test_transcript_without_its_first_line_is_an_error(blobs: Clients, protocol:
         Transcript.load(tmp_path)
 
 
+def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: Path) -> None:
+    model = fitted(blobs, "plain", tmp_path)
+    first, *rest = lines(tmp_path)
+    old = msgspec.json.decode(first)
+    old["version"] = 1
+    assert old["configuration"].pop("n_clusters") == model.n_clusters
+    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
+    assert len(Transcript.load(tmp_path).totals()) == len(model.transcript_.totals())
+    with pytest.raises(RunFolderError, match=r"format 1, of an older privfed.*start anew"):
+        Transcript.load(tmp_path, mend=True)
+    old["version"] = 9
+    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
+    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 2"):
+        Transcript.load(tmp_path)
+
+
 def test_no_run_begins_in_a_folder_that_holds_one(blobs: Clients, protocol: str, tmp_path: Path) -> None:
     fitted(blobs, protocol, tmp_path)
     before = lines(tmp_path)

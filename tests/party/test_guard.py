@@ -24,6 +24,7 @@ from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.party.guard import GuardedAnswerer, looks_chosen
 from privfed.privacy.noised import Noised
+from privfed.questions.cells import CellSums
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointCells, PointSums
 from privfed.questions.slots import Slots
@@ -58,7 +59,7 @@ def guarded(**policy: Any) -> GuardedAnswerer:
     def answerer(question: Question, index: int) -> tuple[Statistics, int]:
         return question.answer(data, np.random.default_rng(index)), 0
 
-    return GuardedAnswerer(answerer, ClientPolicy(**policy), Store())
+    return GuardedAnswerer(answerer, ClientPolicy(**{"domain": Box(-1.0, 1.0), **policy}), Store())
 
 
 def coarsened(held: Statistics, coarseness: Coarseness, *declared: RowCounts) -> Statistics:
@@ -83,6 +84,28 @@ def test_slabs_between_pairs_on_a_line_are_refused(seed: int, k: int, d: int) ->
     assert looks_chosen(
         np.concatenate([pairs[:, None] * direction, parked]), Ranges(-np.ones(d), np.ones(d), 5)
     )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 14), st.integers(2, 4), st.floats(0.3, 1.0))
+def test_half_on_a_line_are_found_among_others_of_any_order(seed: int, k: int, d: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    n_line = max(4, int(np.ceil(share * k)))
+    along = rng.uniform(-1, 1, n_line)[:, None] * rng.normal(size=d) / 4 + rng.uniform(-0.3, 0.3, d)
+    centers = rng.permutation(np.concatenate([along.clip(-1, 1), rng.uniform(-1, 1, (k - n_line, d))]))[:k]
+    chosen = looks_chosen(centers, Ranges(-np.ones(d), np.ones(d), 5))
+    assert chosen == (most_on_a_line(centers) >= max(4, k / 2))
+
+
+def most_on_a_line(centers: np.ndarray) -> int:
+    """Try all pairs."""
+    most = 0
+    for i, start in enumerate(centers):
+        for other in centers[:i]:
+            direction = (other - start) / np.linalg.norm(other - start)
+            offsets = centers - start
+            off = np.linalg.norm(offsets - np.outer(offsets @ direction, direction), axis=1)
+            most = max(most, int((off <= 1e-6 * 2 * np.sqrt(centers.shape[1])).sum()))
+    return most
 
 
 @pytest.mark.parametrize("far", [2.5, -2.5, 1e9])
@@ -114,7 +137,7 @@ def test_jumps_of_the_centroids_are_counted() -> None:
 
 
 def test_jumps_are_counted_by_a_client_that_starts_anew_with_every_message() -> None:
-    store, policy, start = Store(), ClientPolicy(max_jumps=0), np.zeros((2, 2))
+    store, policy, start = Store(), ClientPolicy(max_jumps=0, domain=Box(-1.0, 1.0)), np.zeros((2, 2))
 
     def answerer(question: Question, index: int) -> tuple[Statistics, int]:
         return Statistics(), 0
@@ -122,6 +145,37 @@ def test_jumps_are_counted_by_a_client_that_starts_anew_with_every_message() -> 
     GuardedAnswerer(answerer, policy, store)(asked(start), 0)
     with pytest.raises(PolicyError, match="policy:max_jumps"):
         GuardedAnswerer(answerer, policy, store)(asked(start + 0.9), 1)
+
+
+def test_another_number_of_centroids_hides_no_jump() -> None:
+    answer = guarded(max_jumps=0)
+    answer(asked(np.array([[0.0, 0.0], [0.1, 0.1]])), 0)
+    answer(asked(np.array([[0.0, 0.1], [0.1, 0.0], [0.05, 0.05]])), 1)
+    with pytest.raises(PolicyError, match="policy:max_jumps"):
+        answer(asked(np.array([[0.0, 0.0], [0.9, 0.9]])), 2)
+
+
+def test_other_cells_of_rows_are_a_jump() -> None:
+    def cells(place: float) -> CellSums:
+        where = {"center": np.full(2, place), "normals": np.empty((0, 2)), "per_axis": 2}
+        return CellSums(ranges=RANGES, **where)
+
+    answer = guarded(max_jumps=1)
+    for place in (0.0, 0.0, 0.1):
+        answer(cells(place), 0)
+    with pytest.raises(PolicyError, match="policy:max_jumps"):
+        answer(cells(0.2), 1)
+
+
+def test_what_the_question_says_of_its_ranges_is_not_what_it_is_measured_against() -> None:
+    wide = Ranges([-1e6, -1e6], [1e6, 1e6], 50)
+    parked = LloydSums(ranges=wide, centers=np.array([[0.1, 0.2], [-0.3, 0.4], [50.0, 0.0]]))
+    with pytest.raises(PolicyError, match="policy:probing"):
+        guarded(probing_guard=True)(parked, 0)
+    answer = guarded(max_jumps=0)
+    answer(LloydSums(ranges=wide, centers=np.zeros((2, 2))), 0)
+    with pytest.raises(PolicyError, match="policy:max_jumps"):
+        answer(LloydSums(ranges=wide, centers=np.full((2, 2), 0.9)), 1)
 
 
 def test_centroids_are_found_however_deep_in_the_question_they_lie() -> None:
@@ -234,7 +288,8 @@ def test_fixed_cohorts(rule: CohortRule, fixed: bool) -> None:
 
 def test_defences_hold_over_every_sum(blobs: list[np.ndarray], protocol: str) -> None:
     policy = ClientPolicy(min_count=3, count_multiple=2, probing_guard=True, max_answers=200)
-    model = DWFKMeans(4, local_iter=1, protocol=protocol, policy=policy, random_state=0).fit(blobs)
+    words: dict[str, Any] = {"protocol": protocol, "domain": Box(-10, 20), "random_state": 0}
+    model = DWFKMeans(4, local_iter=1, policy=policy, **words).fit(blobs)
     totals = [total for asked, total in model.transcript_.totals() if asked.purpose == "round"]
     assert all((np.rint(total.statistics["count"]) % 2 == 0).all() for total in totals)
     with pytest.raises(RefusedError, match="policy:max_answers"):

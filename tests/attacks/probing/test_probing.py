@@ -1,11 +1,13 @@
 """Probing: a server that chooses its centroids takes clients apart, unless policy or protocol refuse."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed import ClientPolicy
+from privfed import Box, ClientPolicy
 from privfed.attacks import Oracle, Probing
 from privfed.attacks.probing.cumulative_profile import Staircase, pairs
 from privfed.attacks.probing.matching import joined
@@ -49,7 +51,9 @@ def test_a_cap_on_answers_stops_it_only_if_it_is_low() -> None:
 
 def test_a_client_that_refuses_centroids_on_a_line_gives_nothing() -> None:
     clients, _ = mixture(0, 50, 2, clients=2)
-    report = probed(clients, Probing(10, client=0), policy=ClientPolicy(probing_guard=True))
+    words: dict[str, Any] = {"domain": Box(-20, 20)}
+    assert probed(clients, Probing(10, client=0), **words).recovered == 1.0
+    report = probed(clients, Probing(10, client=0), policy=ClientPolicy(probing_guard=True), **words)
     assert report.claims == 0
 
 
