@@ -9,6 +9,7 @@ from privfed.core.lazy import lazily
 
 if TYPE_CHECKING:
     from privfed import attacks, metrics, protocols
+    from privfed.algorithms.kmeans.weightings import weighting
     from privfed.core.domain import Ball, Box
     from privfed.core.policy import ClientPolicy
     from privfed.estimators.fuzzy import FederatedFuzzyCMeans
@@ -48,6 +49,7 @@ __all__ = [
     "metrics",
     "protocols",
     "select_n_clusters",
+    "weighting",
 ]
 
 __getattr__ = lazily(
@@ -74,5 +76,6 @@ __getattr__ = lazily(
         "metrics": "privfed.metrics",
         "protocols": "privfed.protocols",
         "select_n_clusters": "privfed.estimators.selection",
+        "weighting": "privfed.algorithms.kmeans.weightings",
     },
 )

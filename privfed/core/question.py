@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration
+from privfed.core.definitions import same_definition
 from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.messages import Array, encode
 from privfed.core.own_questions import PLACES
@@ -113,7 +114,20 @@ Registered = TypeVar("Registered", bound="type[Question | Part]")
 
 
 def register(kind: Registered) -> Registered:
-    """Make a question or part known by its class name, so that it can be decoded (a class decorator)."""
+    """Make a question or part known by its class name, so that it can be decoded (a class decorator).
+
+    The same definition may be run again, as in a notebook.
+
+    Raises:
+        ArgumentError: the name is another class's, or the class was defined with other code before.
+    """
+    known = _REGISTRY.get(kind.__name__)
+    if known is not None and not same_definition(known, kind):
+        raise ArgumentError(
+            f"a question or part named {kind.__name__} is known already, as another class of "
+            f"{known.__module__}: what was asked by the name would be read otherwise than before. Take "
+            "another name; where you changed your own class, begin a new process."
+        )
     _REGISTRY[kind.__name__] = kind
     return kind
 

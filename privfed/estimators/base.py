@@ -49,6 +49,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Return what clients agree on: clusters of all rows, or of a client's own where these are more."""
         return int(self.n_clusters)
 
+    def _named(self) -> dict[str, Any]:
+        """Return the names of parameters that JSON has no words for: for the agreement, and for `save`."""
+        return {}
+
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> FederatedClusterer:
@@ -195,7 +199,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         facts = {
             "format": FORMAT,
             "class": stored_name(type(self)),
-            "params": plain_params(self),
+            "params": plain_params(self) | self._named(),
             "privacy": privacy_to_dict(self.privacy),
             "privacy_claim": claim_to_dict(self.privacy_claim_),
             "rows": self.n_rows_,
@@ -230,9 +234,10 @@ def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
 _NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
 
 
-def describe(estimator: BaseEstimator, n_features: int) -> str:
+def describe(estimator: FederatedClusterer, n_features: int) -> str:
     """Return the algorithm and its parameters as canonical text, for the signed configuration."""
     words = {k: v for k, v in plain_params(estimator).items() if k not in _NOT_PART_OF_THE_AGREEMENT}
+    words |= estimator._named()
     return json.dumps(
         {"algorithm": type(estimator).__name__, "n_features": n_features, **words}, sort_keys=True
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 from privfed.algorithms.fuzzy.fuzzy_sums import WeightedFuzzyCentroids
 from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
-from privfed.algorithms.kmeans.weighted import WeightedCentroids, check_weighting
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.kmeans.weightings import check_weighting
 from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.kmeans import PrivateKMeans, Steps
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from privfed.algorithms.kmeans.weighted import register_weighting
+from privfed.algorithms.kmeans.weightings import check_lasting, declared_name, is_known, name_of
 from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.conversation import Algorithm
@@ -184,7 +184,9 @@ class WFKMeans(DWFKMeans):
         weights: "dynamic" (eq. 7: rows nearest to each received centroid), "equal" (eq. 8), or a
             function of a `privfed.numerics.local_kmeans.LocalUpdate` that returns one weight a
             cluster, each in [0, rows of the client]. Under differential privacy a client for which it
-            fails weighs nothing.
+            fails weighs nothing. With `run_dir` it is a function of a module, declared with a version
+            under `@privfed.weighting(version=1)`, which the parties agree on; once its module was
+            imported, its name "module:function@1" stands for it. Others work in this process only.
         **others: as in `DWFKMeans`.
     """
 
@@ -242,14 +244,21 @@ class WFKMeans(DWFKMeans):
         self.weights = weights
 
     def _weighting(self) -> str:
-        if isinstance(self.weights, str):
-            if self.weights not in ("dynamic", "equal"):
-                raise ArgumentError(
-                    f'weights must be "dynamic", "equal" or a function, got {self.weights!r}.'
-                )
+        if isinstance(self.weights, str) and is_known(self.weights):
             return self.weights
         if not callable(self.weights):
-            raise ArgumentError(f'weights must be "dynamic", "equal" or a function, got {self.weights!r}.')
-        name = f"{getattr(self.weights, '__module__', '')}.{getattr(self.weights, '__qualname__', 'weights')}"
-        register_weighting(name, self.weights)
-        return name
+            raise ArgumentError(
+                'weights must be "dynamic", "equal", a function, or the name of one that is declared under '
+                f"@privfed.weighting in a module that was imported, got {self.weights!r}."
+            )
+        return name_of(self.weights)
+
+    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        algorithm = super()._algorithm(n_features, seed)
+        if self.run_dir is not None:
+            check_lasting(self.weights)
+        return algorithm
+
+    def _named(self) -> dict[str, Any]:
+        declared = declared_name(self.weights)
+        return super()._named() if declared is None else {"weights": declared}

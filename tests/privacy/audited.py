@@ -20,6 +20,7 @@ from privfed import (
     WFKMeans,
     metrics,
     select_n_clusters,
+    weighting,
 )
 from privfed.metrics.local_clusters import local_cluster_counts
 from privfed.numerics.local_kmeans import LocalUpdate
@@ -87,6 +88,7 @@ METRICS: dict[str, Run] = {
 }
 
 
+@weighting(version=1)
 def no_numbers(update: LocalUpdate) -> np.ndarray:
     """A weighting that is infinite, not a number, negative or too large for some rows."""
     with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import WFKMeans
+from privfed import WFKMeans, weighting
 from privfed.core.domain import Domain
 from privfed.core.question import ClientData
 from privfed.numerics.local_kmeans import LocalUpdate
@@ -152,22 +152,31 @@ def test_no_client_shows_in_anything(
     identical(CLIENT[name], BASE, OTHERS[case], protocol, unit="client")
 
 
-@pytest.mark.parametrize(
-    "of_few",
-    [
-        pytest.param(lambda update: 1.0 // 0, id="error"),
-        pytest.param(lambda update: np.ones(K + 1), id="shape"),
-        pytest.param(lambda update: ["much"] * K, id="text"),
-        pytest.param(lambda update: 1.0 / np.zeros(K), id="infinite, with a warning"),
-    ],
-)
+@weighting(version=1)
+def with_an_error(update: LocalUpdate) -> Any:
+    return 1.0 // 0 if update.counts.sum() < 5 else update.counts
+
+
+@weighting(version=1)
+def of_another_shape(update: LocalUpdate) -> Any:
+    return np.ones(K + 1) if update.counts.sum() < 5 else update.counts
+
+
+@weighting(version=1)
+def of_text(update: LocalUpdate) -> Any:
+    return ["much"] * K if update.counts.sum() < 5 else update.counts
+
+
+@weighting(version=1)
+def infinite_with_a_warning(update: LocalUpdate) -> Any:
+    return 1.0 / np.zeros(K) if update.counts.sum() < 5 else update.counts
+
+
+@pytest.mark.parametrize("weights", [with_an_error, of_another_shape, of_text, infinite_with_a_warning])
 def test_a_weighting_that_fails_for_some_rows_does_not_show(
-    of_few: Callable[[LocalUpdate], Any],
+    weights: Callable[[LocalUpdate], Any],
     identical,  # type: ignore[no-untyped-def]
 ) -> None:
-    def weights(update: LocalUpdate) -> Any:
-        return of_few(update) if update.counts.sum() < 5 else update.counts
-
     run = estimator(WFKMeans(K, weights=weights, local_iter=2, max_iter=2))
     identical(run, BASE, OTHERS["few, far outside"], unit="client")
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.algorithms.kmeans.weighted import LocalUpdate, WeightedCentroids, register_weighting
+from privfed.algorithms.kmeans.weighted import LocalUpdate, WeightedCentroids
+from privfed.algorithms.kmeans.weightings import name_of
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.core.question import ClientData, Question, QuestionMessage, question_from_bytes
@@ -146,12 +147,11 @@ def test_an_error_of_a_users_weighting_does_not_show(slots: int | None) -> None:
     def weights(update: LocalUpdate) -> np.ndarray:
         return update.counts if update.counts.min() > 0 else np.ones(1 // 0)
 
-    register_weighting("rows in all clusters", weights)
     inner: Question = WeightedCentroids(
         ranges=RANGES,
         centers=CENTERS[:2],
         local_iter=1,
-        weights="rows in all clusters",
+        weights=name_of(weights),
     )
     inner = inner if slots is None else Slots(ranges=RANGES, inner=inner, slots=slots)
     for far in (0.5, -0.4):

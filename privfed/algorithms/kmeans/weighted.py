@@ -6,13 +6,14 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, equations 3
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from privfed.algorithms.kmeans.weightings import is_known, known_weightings, weights_by
 from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
@@ -21,62 +22,6 @@ from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.local_kmeans import LocalUpdate, local_updates
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
-
-Weighting = Callable[[LocalUpdate], FloatArray]
-_WEIGHTINGS: dict[str, Weighting] = {}
-
-
-def dynamic_weights(update: LocalUpdate) -> FloatArray:
-    """Return eq. 7: the rows nearest to each received global centroid."""
-    return update.counts
-
-
-def equal_weights(update: LocalUpdate) -> FloatArray:
-    """Return eq. 8 up to a factor that cancels: one for each centroid."""
-    return np.ones(len(update.counts))
-
-
-def register_weighting(name: str, weighting: Weighting) -> None:
-    """Make a weighting known by a name; on other machines it must be registered there too."""
-    _WEIGHTINGS[name] = weighting
-
-
-def _weights(name: str, update: LocalUpdate) -> FloatArray:
-    """Return what a weighting makes of an update, float64 of shape (n_clusters,).
-
-    Raises:
-        ArgumentError: it returns something of another shape. Its own errors pass.
-    """
-    weights: FloatArray = np.asarray(_WEIGHTINGS[name](update), dtype=np.float64)
-    if weights.shape != update.counts.shape:
-        raise ArgumentError(
-            f"weights={name!r} must return {len(update.counts)} numbers, got shape {weights.shape}."
-        )
-    return weights
-
-
-def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
-    """Try a weighting on an update that is made up, before anything is sent.
-
-    Raises:
-        ArgumentError: it fails there, or returns something else than one number a cluster.
-    """
-    received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
-    counts = np.cumsum(np.ones(n_clusters)) + 1.0
-    update = LocalUpdate(received + 0.01, counts, received, counts)
-    try:
-        _weights(name, update)
-    except ArgumentError:
-        raise
-    except Exception as error:
-        raise ArgumentError(
-            f"weights={name!r} failed with {error!r} on counts {update.counts.tolist()}; let it return one "
-            "number a cluster."
-        ) from error
-
-
-register_weighting("dynamic", dynamic_weights)
-register_weighting("equal", equal_weights)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,8 +83,8 @@ class WeightedCentroids(_LocalSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weights not in _WEIGHTINGS:
-            raise ArgumentError(f"weights={self.weights!r} is not registered; known: {sorted(_WEIGHTINGS)}.")
+        if not is_known(self.weights):
+            raise ArgumentError(f"weights={self.weights!r} is not registered; known: {known_weightings()}.")
 
     @property
     def declaration(self) -> Declaration:
@@ -167,14 +112,14 @@ class WeightedCentroids(_LocalSteps):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        return [self._weighted(update, _weights(self.weights, update)) for update in self.updates(clients)]
+        return [self._weighted(update, weights_by(self.weights, update)) for update in self.updates(clients)]
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
         """Answer for several clients; every weighting sees their updates without small clusters."""
         updates = self.coarse_updates(clients, coarseness)
-        return [self._weighted(update, _weights(self.weights, update)) for update in updates]
+        return [self._weighted(update, weights_by(self.weights, update)) for update in updates]
 
     def answer_in_any_case(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
@@ -188,7 +133,7 @@ class WeightedCentroids(_LocalSteps):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return _weights(self.weights, update)
+                return weights_by(self.weights, update)
             except Exception:  # Whatever it raises.
                 return np.zeros(len(self.centers))
 

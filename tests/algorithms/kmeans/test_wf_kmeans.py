@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
-from privfed.algorithms.kmeans.weighted import WeightedCentroids, register_weighting
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.kmeans.weightings import name_of
 from privfed.algorithms.private.steps import LocalMovements
 from privfed.core.conversation import EVERYONE, Ask, Total
 from privfed.core.domain import Ranges
@@ -340,14 +341,13 @@ def test_a_client_whose_weights_fail_moves_nothing_and_the_others_as_ever() -> N
             raise ZeroDivisionError
         return update.counts
 
-    register_weighting("failing", weights)
     ranges, rng = Ranges([-1.0, -1.0], [1.0, 1.0], 30), np.random.default_rng(0)
     both, one = rng.uniform(-1, 1, (30, 2)), rng.uniform(0.5, 1, (30, 2))
     clients = [ClientData(both), ClientData(one), ClientData(-both)]
     known = {"ranges": ranges, "centers": np.array([[-0.5, -0.5], [0.5, 0.5]]), "local_iter": 2}
     asked, plain = (
         LocalMovements(ranges=ranges, radius=1.0, steps=WeightedCentroids(weights=name, **known))
-        for name in ("failing", "dynamic")
+        for name in (name_of(weights), "dynamic")
     )
     answers, expected = (question.answer_all(clients, [rng] * 3) for question in (asked, plain))
     for name in ("count", "sum"):
