@@ -22,6 +22,7 @@ def study() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_tables_and_picture_of_a_few_runs(
     study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ def study() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_quick_study_writes_its_table_and_picture(
     study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

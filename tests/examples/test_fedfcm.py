@@ -28,6 +28,7 @@ def bank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_quick_example_writes_tables_and_picture(tmp_path: Path, bank_folder: Path) -> None:
     printed = run(tmp_path, "--data", str(bank_folder))
     assert "k-means avg.: five clusters chosen in 2 of 2 seeds." in printed

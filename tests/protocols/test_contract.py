@@ -62,6 +62,7 @@ def test_every_pattern_of_losses(case: Case, n: int) -> None:
         check_pattern(case, n, faults)
 
 
+@pytest.mark.slow
 def test_every_pattern_of_losses_among_six() -> None:
     for faults in patterns(CASES["masked"], 6, every=False):
         check_pattern(CASES["masked"], 6, faults)
@@ -84,6 +85,7 @@ def test_every_pattern_of_losses_in_every_order(n: int) -> None:
         check_pattern(case, n, {i: (stage, rng.choice(KINDS)) for i, stage in enumerate(lost) if stage})
 
 
+@pytest.mark.slow
 @given(st.integers(7, 14), st.data())
 @settings(max_examples=25)
 def test_patterns_of_losses_among_more_clients(n: int, data: st.DataObject) -> None:

@@ -96,6 +96,7 @@ class Schedule:
         return dropped, None
 
 
+@pytest.mark.slow
 def test_many_short_schedules() -> None:
     counts = Counter[str]()
     for seed in range(150):

@@ -61,6 +61,7 @@ ALL_TERMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_every_story_under_all_terms_that_a_client_accepts(n: int) -> None:
     for _, c, m, threshold in (terms for terms in ALL_TERMS if terms[0] == n):
@@ -102,6 +103,7 @@ def test_promise_does_not_rest_on_the_counts_of_the_living(n: int, monkeypatch: 
     assert min(sizes) == model.promise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "corrupted"), [(7, ()), (7, (2,))])
 def test_a_million_random_stories_of_seven_with_two_lists_and_clients_left_out(
     n: int, corrupted: tuple[int, ...]

@@ -257,6 +257,7 @@ def everyone_asked() -> tuple[HostileServer, frozenset[int]]:
     return server, frozenset(honest[:1])
 
 
+@pytest.mark.slow
 def test_a_larger_cohort_withstands_the_colluders_of_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
     server, victim = everyone_asked()
     assert server.refusals == []

@@ -30,6 +30,7 @@ def attacks(n: int, seeds: range, n_sums: int = 6) -> tuple[list[str], int]:
     return [one for broken, _ in results for one in broken], sum(count for _, count in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "servers"), [(4, 12), (5, 12), (7, 12), (12, 8), (20, 3)])
 def test_random_servers_open_nothing_beyond_the_promise(n: int, servers: int) -> None:
     broken, n_opened = attacks(n, range(servers))
@@ -37,6 +38,7 @@ def test_random_servers_open_nothing_beyond_the_promise(n: int, servers: int) ->
     assert n_opened > 0
 
 
+@pytest.mark.slow
 def test_a_random_server_of_fifty_clients_opens_nothing_beyond_the_promise() -> None:
     broken, n_opened = attacks(50, range(1), n_sums=4)
     assert broken == []

@@ -53,6 +53,7 @@ def attack(n: int, seed: int, n_sums: int = 5) -> tuple[list[str], int]:
     return broken, len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "servers"), [(7, 12), (12, 8)])
 def test_random_servers_open_nothing_beyond_the_promise(
     n: int, servers: int, monkeypatch: pytest.MonkeyPatch

@@ -248,6 +248,7 @@ def fuzz_liars(sessions: int, seed: int) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_one_lying_client_may_stop_a_sum_and_never_gives_a_wrong_one() -> None:
     counts = fuzz_liars(25, seed=10)
     assert counts["opened"] > 5 * counts["failed"] > 0

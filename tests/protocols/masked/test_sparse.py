@@ -65,6 +65,7 @@ def outcome(run: Sums, lost: dict[int, str], t: int) -> set[int] | None:
     return living if prepared and enough and len(answering) > t else None
 
 
+@pytest.mark.slow
 def test_losses_open_the_sum_of_the_rest_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     small_graphs(monkeypatch, D)
     rng, counts = random.Random(0), Counter[str]()
@@ -235,6 +236,7 @@ def test_a_real_graph_opens_without_a_tenth_of_its_clients(n: int, share: float)
     assert sizes(n, run.configuration.terms).neighbours < n // 3
 
 
+@pytest.mark.slow
 def test_too_many_lost_on_a_real_graph_are_an_error_that_says_how_many_may_be() -> None:
     run = Sums(Masked(), 202)
     with pytest.raises(NotEnoughClientsError) as error:
