@@ -2,6 +2,9 @@
 
 A domain is declared, never computed outside the door. `Box` and `Ball` are what users write;
 `Ranges` is what questions carry: one low and one high per feature and a bound on the rows of a client.
+
+Under differential privacy every row is moved into the domain by itself: where a row ends depends on no other
+row, not even in the last bit, and a row that lies inside stays what it is.
 """
 
 from __future__ import annotations
@@ -12,10 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.alone import lengths
 from privfed.errors import ArgumentError
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = float | Sequence[float] | FloatArray
+
+LARGEST = 2.0**200
+"""Largest number of a domain under differential privacy: of squares, squared again, sums over 2^40 rows and
+all features stay finite."""
+
+NARROWEST = 2.0**-200
+"""Least width of such a domain, in its widest feature: squares of its width, squared again, do not vanish."""
 
 
 def frozen_array(values: npt.ArrayLike) -> FloatArray:
@@ -115,6 +126,11 @@ class Box:
                 )
         return frozen_array(np.broadcast_to(low, n_features)), frozen_array(np.broadcast_to(high, n_features))
 
+    @property
+    def ends(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest value as they were declared, for all features or for each."""
+        return np.asarray(self.low, dtype=np.float64), np.asarray(self.high, dtype=np.float64)
+
     def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
         """Say of each row of `rows` (n, n_features) whether it lies in the box; bool of shape (n,)."""
         low, high = self.bounds(rows.shape[1])
@@ -160,10 +176,20 @@ class Ball:
         center = self._center(n_features)
         return frozen_array(center - self.radius), frozen_array(center + self.radius)
 
+    @property
+    def ends(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest value, for all features or for each."""
+        center = np.asarray(self.center, dtype=np.float64)
+        return np.asarray(center - self.radius), np.asarray(center + self.radius)
+
     def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
-        """Say of each row of `rows` (n, n_features) whether it lies in the ball; bool of shape (n,)."""
+        """Say of each row of `rows` (n, n_features) whether it lies in the ball; bool of shape (n,).
+
+        Rows on the border may lie a little outside: by rounding, or by a 1e-12th of the radius. It is for
+        telling users of rows far outside; what is done under differential privacy never depends on it.
+        """
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
-        # What `clip` returns must be inside: its last bits are relative to coordinates, not to the radius.
+        # Their own rounding is relative to the coordinates, not to the radius.
         rounding = 4 * np.finfo(np.float64).eps * float(np.linalg.norm(np.abs(center) + self.radius))
         within = ((rows >= low) & (rows <= high)).all(axis=1)
         # Rows beyond the box are outside whatever their distance, whose square might overflow.
@@ -171,15 +197,66 @@ class Ball:
         return np.asarray(within & (length <= self.radius * (1 + 1e-12) + rounding), dtype=np.bool_)
 
     def clip(self, rows: FloatArray) -> FloatArray:
-        """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball."""
-        center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
-        # Halves, so that no difference overflows; over the farthest coordinate, so that no square does.
-        offset = rows / 2.0 - center / 2.0
-        unit = np.maximum(np.abs(offset).max(axis=1, keepdims=True), self.radius / 2.0)
-        length = np.linalg.norm(offset / unit, axis=1, keepdims=True)
-        reach = self.radius / 2.0 / unit
-        moved = center + self.radius * (offset / unit) / np.maximum(length, reach)
-        return np.clip(np.where(length <= reach, rows, moved), low, high)
+        """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball.
 
+        Law: where a row ends depends on that row only; it lies within the radius of the center in float64
+        arithmetic, without tolerance; and `clip(clip(rows))` is `clip(rows)`, bit for bit.
+        """
+        center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
+        found, left = np.array(rows), np.flatnonzero(~self._within(rows))
+        onto = self._onto(found[left])
+        for pull in _PULLS:
+            found[left] = moved = np.clip(center + pull * onto, low, high)
+            # The sum with the center is rounded, perhaps to a point outside: such rows go further in.
+            still = ~self._within(moved)
+            left, onto = left[still], onto[still]
+            if not left.size:
+                break
+        return found
+
+    def _onto(self, rows: FloatArray) -> FloatArray:
+        """Return the offsets from the center of the points of the sphere nearest to rows outside."""
+        # Halves, so that no difference overflows; over the farthest coordinate, so that no square does.
+        offset = rows / 2.0 - self._center(rows.shape[1]) / 2.0
+        unit = np.maximum(np.abs(offset).max(axis=1, keepdims=True), self.radius / 2.0)
+        length = np.maximum(lengths(offset / unit)[:, None], self.radius / 2.0 / unit)
+        onto: FloatArray = self.radius * (offset / unit) / length
+        return onto
+
+    def _within(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
+        """Say of each row whether it lies in the ball without tolerance, each by itself."""
+        center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
+        inside = ((rows >= low) & (rows <= high)).all(axis=1)
+        # In units of a power of two near the radius, which rounds nothing, so that no square vanishes.
+        unit = np.ldexp(1.0, int(np.frexp(self.radius)[1]) - 1)
+        with np.errstate(over="ignore"):  # What is so far is outside.
+            length = lengths((np.clip(rows, low, high) - center) / unit)
+        return np.asarray(inside & (length <= self.radius / unit), dtype=np.bool_)
+
+
+_PULLS = (*(1.0 - 2.0**-bits for bits in (np.inf, *range(52, 0, -1))), 0.0)
+"""How far out rows are put, in radii, until they lie inside; in the end on the center."""
 
 Domain = Box | Ball
+
+
+def check_private(low: npt.ArrayLike, high: npt.ArrayLike) -> None:
+    """Check the ends of a domain under differential privacy.
+
+    Raises:
+        ArgumentError: a number is so large that squares overflow, or all features are so narrow that
+            squares vanish: bounds of what one row adds would not hold.
+    """
+    low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    largest = float(np.maximum(np.abs(low), np.abs(high)).max())
+    if not largest <= LARGEST:
+        raise ArgumentError(
+            f"a domain under differential privacy reaches to {LARGEST:.3g} at most, got {largest:.3g}; scale "
+            "the features by public numbers, and the domain with them."
+        )
+    width = float((high - low).max())
+    if not width >= NARROWEST:
+        raise ArgumentError(
+            f"a domain under differential privacy is {NARROWEST:.3g} wide at least, in one feature, got "
+            f"{width:.3g}; scale the features by public numbers, and the domain with them."
+        )

@@ -72,10 +72,15 @@ class ClientData:
         return int(self.features.shape[1])
 
     def inside(self, domain: Domain) -> ClientData:
-        """Return the data with rows outside the domain moved to its nearest point."""
-        if domain.contains(self.features).all():
-            return self
-        return ClientData(domain.clip(self.features), self.labels)
+        """Return the data with rows outside the domain moved to its nearest point, each row by itself.
+
+        Whether others lie outside changes nothing about a row: a bound on what one record adds to a total
+        needs all other records to add what they added before.
+        """
+        # Clipping may turn one zero into the other, depending on the place; adding zero leaves one of them.
+        moved = domain.clip(self.features) + 0.0
+        same = np.array_equal(moved.view(np.int64), self.features.view(np.int64))
+        return self if same else ClientData(moved, self.labels)
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
         """Return the data with its rows clipped to `ranges`, and how many rows that moved."""

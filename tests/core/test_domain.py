@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privfed.core.domain import Ball, Box, Domain, Ranges
+from privfed.core.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges, check_private
+from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
 
 UNIT_ROWS = arrays(np.float64, (5, 3), elements=st.floats(-1.0, 1.0))
@@ -87,6 +88,78 @@ def test_rows_too_far_for_their_squares_are_outside_and_move_onto_the_ball() -> 
     moved = ball.clip(far)
     np.testing.assert_allclose(moved, [[1 + 2**0.5, -(2**0.5)], [-1.0, 0.0], [0.0, 1.0]])
     assert ball.contains(moved).all()
+
+
+ODD_BALLS = [
+    pytest.param(Ball(1.0), id="unit"),
+    pytest.param(Ball(1.5, [3.0, -7.0, 1e10]), id="off-center"),
+    # A coordinate's last bit is a fifth of the radius, or more than all of it.
+    pytest.param(Ball(1e-5, 1e10), id="small-far-away"),
+    pytest.param(Ball(1.0, 1e16), id="less-than-a-last-bit"),
+    pytest.param(Ball(NARROWEST), id="narrowest"),
+    pytest.param(Ball(LARGEST / 2, [LARGEST / 2, 0.0, 0.0]), id="largest"),
+]
+
+
+def rows_around(ball: Ball) -> np.ndarray:
+    """Return rows inside, in the shell at the border, outside, next to nothing and at the ends of float64."""
+    rng, center = np.random.default_rng(0), ball.ends[0] / 2 + ball.ends[1] / 2
+    directions = rng.standard_normal((40, 3))
+    directions = np.vstack([np.eye(3), directions / np.linalg.norm(directions, axis=1, keepdims=True)])
+    shares = (0.0, 0.5, 1 - 1e-13, 1 - 2**-53, 1.0, 1 + 2**-52, 1 + 1e-13, 1 + 1e-12, 1 + 1e-9, 1.1, 1e30)
+    ends = rng.choice([0.0, -0.0, 5e-324, -5e-324, 1e-310, 1e-165, 1e200, 1.7e308, -1.7e308], (60, 3))
+    return np.vstack([*(center + share * ball.radius * directions for share in shares), ends])
+
+
+@pytest.mark.parametrize("ball", ODD_BALLS)
+def test_a_ball_clips_each_row_by_itself_and_without_tolerance(ball: Ball) -> None:
+    rows = rows_around(ball)
+    moved, inside = ball.clip(rows), ball._within(rows)
+    assert ball._within(moved).all() and ball.contains(moved).all()
+    assert ball.clip(moved).tobytes() == moved.tobytes()
+    assert moved[inside].tobytes() == rows[inside].tobytes()
+    assert all(ball.clip(row[None]).tobytes() == own.tobytes() for row, own in zip(rows, moved, strict=True))
+    shuffled = np.random.default_rng(1).permutation(len(rows))
+    assert ball.clip(rows[shuffled]).tobytes() == moved[shuffled].tobytes()
+
+
+def test_a_row_outside_moves_no_other_row_of_a_client() -> None:
+    # Each row lies outside by less than the tolerance of `contains`.
+    rows = np.tile([[0.5, np.sqrt(0.75) * (1 + 1e-13)]], (9, 1))
+    alone = ClientData(rows).inside(Ball(1.0)).features
+    beside = ClientData(np.vstack([rows, [[10.0, 10.0]]])).inside(Ball(1.0)).features
+    assert beside[:-1].tobytes() == alone.tobytes()
+    assert (np.square(alone).sum(axis=1) <= 1.0).all()
+
+
+def test_zeros_of_either_sign_become_the_same() -> None:
+    for domain in (Box(0.0, 1.0), Box(-1.0, -0.0), Ball(1.0)):
+        inside = ClientData(np.array([[-0.0, 0.0], [0.0, -0.0], [5.0, -5.0]])).inside(domain)
+        assert not np.signbit(inside.features[inside.features == 0.0]).any()
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        pytest.param(Box(-1e160, 1e160), "reaches to", id="box-too-large"),
+        pytest.param(Box([0.0, 0.0], [1.0, 1e61]), "reaches to", id="box-one-feature-too-large"),
+        pytest.param(Box(-np.nextafter(LARGEST, np.inf), 0.0), "reaches to", id="box-just-too-large"),
+        pytest.param(Ball(1e160), "reaches to", id="ball-too-large"),
+        pytest.param(Ball(1.0, [0.0, -1e160]), "reaches to", id="ball-too-far"),
+        pytest.param(Box(-1e-200, 1e-200), "wide at least", id="box-too-narrow"),
+        pytest.param(Ball(1e-200), "wide at least", id="ball-too-narrow"),
+        pytest.param(Box(1e30, np.nextafter(1e30, np.inf)), None, id="box-fits"),
+        pytest.param(Box(-LARGEST, LARGEST), None, id="box-largest"),
+        pytest.param(Ball(NARROWEST), None, id="ball-narrowest"),
+        pytest.param(Box([0.0, 0.0], [1.0, 1e-300]), None, id="box-one-feature-narrow"),
+    ],
+)
+def test_what_a_domain_under_privacy_may_be(domain: Domain, message: str | None) -> None:
+    if message is None:
+        check_private(*domain.ends)
+    else:
+        with pytest.raises(ArgumentError, match=message):
+            check_private(*domain.ends)
 
 
 def test_corner_of_the_box_around_a_ball_is_outside() -> None:

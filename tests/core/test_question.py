@@ -387,6 +387,7 @@ def test_data_moves_into_a_domain_with_its_labels() -> None:
     np.testing.assert_allclose(inside.features, [[0.5, 0.5], [0.6, 0.8]])
     assert inside.labels is not None and inside.labels.tolist() == [7, 8]
     assert inside.inside(Ball(1.0)) is inside
+    assert inside.features.tobytes() == Ball(1.0).clip(data.features).tobytes()
 
 
 def test_lloyd_sums_by_hand() -> None:
