@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.alone import squared_lengths
 from privfed.core.domain import FloatArray
 
 IntArray = npt.NDArray[np.intp]
@@ -16,11 +17,19 @@ FEW_FEATURES = 8
 
 
 def squared_differences(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return squared distances, (n_rows, n_centers), from differences: no row's depend on rows beside it."""
+    """Return squared distances, float64 of shape (n_rows, n_centers), from differences."""
     distances = np.empty((len(rows), len(centers)))
     for j, center in enumerate(centers):
         difference = rows - center
         np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
+    return distances
+
+
+def squared_differences_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return `squared_differences` of each row as if it were alone: no other row changes the last bit."""
+    distances = np.empty((len(rows), len(centers)))
+    for j, center in enumerate(centers):
+        distances[:, j] = squared_lengths(rows - center)
     return distances
 
 
@@ -65,16 +74,29 @@ def assign_alone(rows: FloatArray, centers: FloatArray) -> IntArray:
     A product of matrices may round a row differently beside other rows, so that one row more could move
     others between centers that are equally near: what bounds one record's contribution must rule that
     out. Rows whose nearest centers differ by little more than rounding are decided by differences.
+
+    Which rows these are may depend on the rows beside them, but not where they go: what parts them is more
+    than the rounding of scores and of differences together, so that at the edge both find the same center.
     """
     if rows.shape[1] <= FEW_FEATURES:
-        return assign(rows, centers)
-    scores, size = _scores(rows, centers), np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    largest = float(np.sqrt(np.square(centers).sum(axis=1).max()))
-    unsure = 1e-10 * largest * (size + largest)
+        return nearest(squared_differences_alone(rows, centers))
+    scores, unsure = _scores(rows, centers), _unsure(rows, centers)
     close = np.flatnonzero((scores <= (scores.min(axis=1) + unsure)[:, None]).sum(axis=1) > 1)
     labels = nearest(scores)
-    labels[close] = nearest(squared_differences(rows[close], centers))
+    labels[close] = nearest(squared_differences_alone(rows[close], centers))
     return labels
+
+
+def _unsure(rows: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return up to which difference of two of its scores a row's nearest center is not sure, (n_rows,).
+
+    With S the length of the row plus that of the longest center, a difference of two scores is within
+    8 (d + 4) eps S^2 of what it should be, one of two squared differences within (2 log2 d + 4) eps S^2; and
+    what products below the least normal number lose is far below 2^-1000.
+    """
+    reach = np.sqrt(squared_lengths(rows)) + float(np.sqrt(squared_lengths(centers).max()))
+    relative = max(1e-10, 16.0 * rows.shape[1] * float(np.finfo(np.float64).eps))
+    return np.asarray(relative * np.square(reach) + 2.0**-1000)
 
 
 def assign_each(clients: Sequence[FloatArray], stacked: FloatArray, centers: FloatArray) -> IntArray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import squared_differences
+from privfed.numerics.distances import squared_differences_alone
 
 LARGEST_FUZZIFIER = 100.0
 """Above it u^m of two equal memberships, 2^-m, would be lost beside any other."""
@@ -70,7 +70,7 @@ class Distances:
 
 def distances_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
     """Return squared distances (n_centers, n_rows), those of each row as if it were alone."""
-    return np.ascontiguousarray(squared_differences(rows, centers).T)
+    return np.ascontiguousarray(squared_differences_alone(rows, centers).T)
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:
@@ -90,8 +90,9 @@ def shares(distances: FloatArray, m: float) -> FloatArray:
         weights[:, on_center] = distances[:, on_center] == 0.0
     if m != 2.0:
         np.power(weights, 1.0 / (m - 1.0), out=weights)
-    # NumPy adds a lone column in another order: a row's memberships must not depend on the rows beside it.
-    weights /= weights.sum(axis=0) if weights.shape[1] > 1 else reduce(np.add, weights)
+    # One after the other: NumPy adds a lone column in another order than many, and a row's memberships must
+    # not depend on the rows beside it.
+    weights /= reduce(np.add, weights)
     return weights
 
 

@@ -21,12 +21,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.alone import lengths
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray, assign_alone, cell_sums, nearest, squared_differences
+from privfed.numerics.distances import IntArray, assign_alone, cell_sums, nearest, squared_differences_alone
 from privfed.questions.inertia import _RESOLUTION, _SLACK, _check_centers, largest_distance
 
 LARGEST_POWER = 8.0
@@ -36,9 +37,11 @@ _TINY = 2.0**-1000
 
 
 def distances_to(rows: FloatArray, centers: FloatArray, labels: IntArray) -> FloatArray:
-    """Return each row's distance to the center of its label, from differences: exact near zero too."""
-    difference = rows - centers[labels]
-    return np.asarray(np.sqrt(np.einsum("nd,nd->n", difference, difference)))
+    """Return each row's distance to the center of its label, from differences: exact near zero too.
+
+    No other row changes a row's distance, not even in the last bit.
+    """
+    return lengths(rows - centers[labels])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +105,9 @@ class ClusterDistances(ClusterQuestion):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
-        return StatisticsSpec(self.count, self.per_cluster("distance", self.farthest**self.power))
+        with np.errstate(over="ignore"):  # What is not finite is an error of the entry.
+            largest = float(np.float64(self.farthest) ** self.power)
+        return StatisticsSpec(self.count, self.per_cluster("distance", largest))
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
@@ -147,7 +152,7 @@ class ClusterSilhouettes(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = squared_differences(rows, self.centers)
+        squares = squared_differences_alone(rows, self.centers)
         labels, every = nearest(squares), np.arange(len(rows))
         own = np.sqrt(squares[every, labels])
         squares[every, labels] = np.inf

@@ -67,6 +67,21 @@ def test_totals_of_rows_are_exactly_the_sums_of_totals_of_parts(
     assert (together == answered(question, rows) + answered(question, one)).all()
 
 
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("length", [1e-3, 1e-8])
+def test_no_edge_of_what_is_sure_moves_a_row_to_another_center(length: float, power: int) -> None:
+    # Two centers much shorter than the rows: their differences are rounded by more than their products, so
+    # that a margin made for these alone (power 1) sends rows at its edge to either center.
+    rng, edge = np.random.default_rng(0), 2.5e-11 * (1.0 + length) ** power / length ** (power - 1)
+    for _ in range(20):
+        along, across = np.linalg.qr(rng.standard_normal((12, 2)))[0].T
+        centers = length * np.stack([along, -along])
+        near = edge * (1.0 + rng.uniform(-1, 1, 40) * 10.0 ** -rng.uniform(5, 8))
+        rows = across + near[:, None] * along
+        each = [int(assign_alone(row[None], centers)[0]) for row in rows]
+        assert assign_alone(rows, centers).tolist() == each
+
+
 @given(seed=NUMBERS, d=st.integers(FEW_FEATURES + 1, 80))
 @settings(max_examples=30, deadline=None)
 def test_rows_alone_go_to_the_nearest_center(seed: int, d: int) -> None:
