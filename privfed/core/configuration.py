@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from privfed.core.domain import Ranges
+from privfed.core.domain import Ranges, check_private
 from privfed.core.justified import most_cells, most_centers
 from privfed.core.messages import Array, encode
 from privfed.core.question import Part, Question
@@ -223,6 +223,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def noised_by_server(self) -> bool:
         """Whether the server noises the sums, and clients answer without noise."""
         return self.privacy is not None and self.privacy.noise == "server"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a domain is declared, of numbers with which bounds of differential privacy hold."""
+        if self.low is None or self.high is None:
+            return False
+        try:
+            low, high = self.low.to_numpy(), self.high.to_numpy()
+            check_private(low, high)
+        except (ArgumentError, ValueError):
+            return False
+        return low.shape == high.shape == (self.n_features,) and bool((low <= high).all())
 
     def digest(self) -> bytes:
         """Return SHA-256 of the configuration, 32 bytes."""

@@ -99,6 +99,8 @@ class ClientPolicy:
         if configuration.noised_by_server and self.measures:
             # They refuse by centroids, that is, by totals; the server, which knows its noise, would see it.
             return "policy:guards"
+        if configuration.privacy is not None and not configuration.bounded:
+            return "policy:domain"
         return None
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:

@@ -15,9 +15,17 @@ from math import prod
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.domain import LARGEST, FloatArray
 from privfed.core.question import Question
 from privfed.core.statistics import Entry
+from privfed.errors import ArgumentError
+
+LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450
+"""Least and largest bound: their squares, and what is squared to be compared with them, are normal numbers of
+float64 then. Of a smaller one squares would vanish, and what is longer would pass as no longer."""
+
+MOST_SHARED = 1 << 16
+"""Most clusters that share a record: rounding in the sum of so many memberships is less than a hair."""
 
 STEPS_OF_A_BOUND = 2.0**20
 """Least number of steps of the grid within the bound of one record's contribution."""
@@ -81,6 +89,33 @@ class RecordBounded(Question):
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
         """Entry of the statistics -> bound on one record's contribution."""
+
+
+def check_bound(name: str, l2: float) -> None:
+    """Check a bound on a contribution: a radius, a limit, what follows from centers and ranges.
+
+    Raises:
+        ArgumentError: it is so small or large that squares in float64 would not keep to it.
+    """
+    if not LEAST_BOUND <= l2 <= MOST_BOUND:
+        raise ArgumentError(
+            f"{name} must lie in [{LEAST_BOUND:.3g}, {MOST_BOUND:.3g}], where squares are exact enough to "
+            f"keep to it, got {l2:.3g}; scale the features, or take smaller powers."
+        )
+
+
+def check_sizes(name: str, *values: FloatArray) -> None:
+    """Check the numbers that a question under differential privacy brings along: centers, ends of ranges.
+
+    Raises:
+        ArgumentError: one is NaN, or so large that squares of differences may overflow.
+    """
+    largest = max(float(np.abs(one).max(initial=0.0)) for one in values)
+    if not largest <= LARGEST:
+        raise ArgumentError(
+            f"{name} under differential privacy must be at most {LARGEST:.3g} in size, got {largest:.3g}; "
+            "scale the features."
+        )
 
 
 def step_of(l2: float) -> float:

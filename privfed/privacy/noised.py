@@ -22,7 +22,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import step_of
+from privfed.privacy.bounds import RecordBounded, check_bound, step_of
 from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureBits, discrete_gaussian
 from privfed.privacy.skellam import skellam
 
@@ -47,7 +47,8 @@ class Noised(Question):
         inner: what is asked.
         sigma: of one client's share, in steps, float64 of shape (n_entries,), one each entry of the
             specification.
-        limits: at unit "client", L2 limit of each entry, shape (n_entries,); at unit "record" shape (0,).
+        limits: at unit "client", L2 limit of each entry, in [2^-450, 2^450], shape (n_entries,); at unit
+            "record" shape (0,).
         rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
         by_server: clients answer without noise; the server adds one draw of `sigma` to their sum.
         mechanism: distribution of the clients' shares, "gaussian" (discrete) or "skellam".
@@ -65,8 +66,9 @@ class Noised(Question):
         n_entries = len(self.inner.spec.entries)
         if isinstance(self.inner, Noised) or self.sigma.shape != (n_entries,):
             raise ArgumentError(f"noise needs one sigma for each of {n_entries} entries of a plain question.")
-        if self.limits.shape not in ((0,), (n_entries,)) or not (self.limits > 0).all():
-            raise ArgumentError(f"limits must be positive, one for each of {n_entries} entries, or none.")
+        if self.limits.shape not in ((0,), (n_entries,)):
+            raise ArgumentError(f"limits must be one for each of {n_entries} entries, or none.")
+        self._check_bounds()
         if not (np.isfinite(self.sigma).all() and (self.sigma > 0).all()):
             raise ArgumentError("each sigma must be positive and finite.")
         if self.mechanism not in ("gaussian", "skellam"):
@@ -80,6 +82,17 @@ class Noised(Question):
                 f"answers of up to {self._far.max():.3g} steps are more than 2^52; declare a smaller "
                 "max_rows, or spend more of the budget on this question."
             )
+
+    def _check_bounds(self) -> None:
+        """Check what one record or one client is bounded by: lengths are compared with it in float64."""
+        for limit in self.limits.tolist():
+            check_bound("each limit", limit)
+        if self.limits.size and not ((self.inner.spec.low <= 0.0) & (self.inner.spec.high >= 0.0)).all():
+            # An answer is clipped into its ranges after its length is.
+            raise ArgumentError("a question asked of clients as a whole needs ranges with zero in them.")
+        if isinstance(self.inner, RecordBounded):
+            for name, bound in self.inner.bounds.items():
+                check_bound(f"the bound of {name}", bound.l2)
 
     @property
     def declaration(self) -> Declaration | None:
@@ -152,7 +165,9 @@ class Noised(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
-        return self._noised(self._asked(clients, generators), generators)
+        with np.errstate(all="ignore"):  # A warning would tell of the rows.
+            asked = self._asked(clients, generators)
+        return self._noised(asked, generators)
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
@@ -190,7 +205,8 @@ class Noised(Question):
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
         parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
         for part, limit in zip(parts, self.limits, strict=True):
-            length = np.linalg.norm(part, axis=1, keepdims=True)
+            with np.errstate(over="ignore"):  # What is infinitely longer than its limit adds nothing.
+                length = np.linalg.norm(part, axis=1, keepdims=True)
             # A hair below the limit: the quotient's rounding must not reach beyond it.
             part *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
         return np.trunc(np.concatenate(parts, axis=1) / self._flat_steps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from privfed.core.configuration import PrivacyTerms
-from privfed.core.domain import Ball, Box, Domain
+from privfed.core.domain import Ball, Box, Domain, check_private
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import agreed_budget
 
@@ -23,7 +23,8 @@ class Privacy:
         epsilon: above 0.
         delta: in (0, 1); warns above 1e-5.
         unit: "record" (one row of one client) or "client" (all its rows).
-        domain: `Box` or `Ball`, known without looking at the data; rows outside are clipped to it.
+        domain: `Box` or `Ball`, known without looking at the data; rows outside are clipped to it. Its
+            numbers are at most 2^200 in size, and one feature is 2^-200 wide at least.
         neighbours: "add-remove" or "replace-one" of that unit.
         noise: "distributed": the honest clients that a sum is sure to contain reach the claim together;
             "local": each client alone (what `protocol="plain"` always needs); "server": the server adds
@@ -62,6 +63,7 @@ class Privacy:
                 )
         if not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"privacy needs a declared domain, Box or Ball, got domain={self.domain!r}.")
+        check_private(*self.domain.ends)
         if self.noise == "server" and self.mechanism == "skellam":
             raise ArgumentError(
                 'mechanism="skellam" is for shares that add up; with noise="server", one draw a sum, '

@@ -16,15 +16,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.domain import LARGEST, FloatArray
 from privfed.core.question import AdditiveOver, ClientData, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import assign_alone, cell_sums
 from privfed.numerics.memberships import distances_alone, shares
 from privfed.privacy.bounds import (
+    LEAST_BOUND,
+    MOST_SHARED,
     Bound,
     RecordBounded,
+    check_bound,
+    check_sizes,
     counted,
     in_cells,
     lone_count,
@@ -46,9 +50,6 @@ from privfed.questions.inertia import Inertia, largest_distance
 from privfed.questions.local_clusters import LocalClusterCounts
 from privfed.questions.twins import OF_CLIENTS, SIGNED, TWINS
 
-FARTHEST_REACH = 1e100
-"""Largest radius of a ball whose distances still have squares."""
-
 _HAIR = 1.0 - 2.0**-36
 
 
@@ -66,8 +67,16 @@ class _Twin(RecordBounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
-        if self.reach is not None and not 0.0 < self.reach <= FARTHEST_REACH:
-            raise ArgumentError(f"reach must lie in (0, {FARTHEST_REACH:g}], got reach={self.reach}.")
+        if self.reach is not None and not 0.0 < self.reach <= LARGEST:
+            raise ArgumentError(f"reach must lie in (0, {LARGEST:.3g}], got reach={self.reach}.")
+        centers: FloatArray = self.centers  # type: ignore[attr-defined]
+        check_sizes("centers", centers)
+        check_sizes("ranges", self.ranges.low, self.ranges.high)
+        if len(centers) > MOST_SHARED:
+            raise ArgumentError(f"an index needs at most {MOST_SHARED} centers, got {len(centers)}.")
+        with np.errstate(over="ignore"):  # A power that overflows is no bound.
+            for name, bound in self.bounds.items():
+                check_bound(f"the bound of {name}", bound.l2)
 
     def _to_center(self, centers: FloatArray) -> FloatArray:
         """Bound the distance of a row of the ball to each center; infinite without a ball."""
@@ -77,9 +86,9 @@ class _Twin(RecordBounded):
         return np.asarray(np.linalg.norm(centers - middle, axis=1) + self.reach)
 
     def _squared(self, centers: FloatArray) -> float:
-        """Bound the squared distance of a row to its nearest center, above zero."""
+        """Bound the squared distance of a row to its nearest center, not below the least bound."""
         ball = float(self._to_center(centers).min()) ** 2
-        return max(min(largest_distance(centers, self.ranges), ball), 1e-280)
+        return max(min(largest_distance(centers, self.ranges), ball), LEAST_BOUND)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -139,7 +148,7 @@ class BoundedDistances(_InClusters, ClusterDistances):
 
     @property
     def _largest(self) -> float:
-        return float(self.farthest**self.power)
+        return max(float(np.float64(self.farthest) ** self.power), LEAST_BOUND)
 
 
 @register
@@ -226,7 +235,7 @@ class BoundedSpread(_Twin, FuzzySpread):
             with np.errstate(over="ignore"):  # The box then bounds them, or the question is an error.
                 ball = float(np.square(self._to_center(self.centers) ** self.q).sum())
                 box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
-        spread = nonnegative(max(float(np.sqrt(min(ball, box))), 1e-280))
+        spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
         return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}
 
     def answer_all(
@@ -236,9 +245,10 @@ class BoundedSpread(_Twin, FuzzySpread):
         return [self._from(distances_alone(client.features, self.centers)) for client in clients]
 
     def _from(self, distances: FloatArray) -> Statistics:
-        powers = np.power(distances, self.q / 2.0)
-        # Center by center: NumPy adds a lone column in another order than many.
-        length, most = np.sqrt(reduce(np.add, np.square(powers))), self.bounds["spread"].l2
+        powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
+        with np.errstate(over="ignore"):  # What is infinitely longer than the bound adds nothing.
+            # Center by center: NumPy adds a lone column in another order than many.
+            length = np.sqrt(reduce(np.add, np.square(powers)))
         spread = self._cut("spread", powers * np.minimum(1.0, most / np.maximum(length, most)))
         membership = self._cut("membership", shares(distances, self.m))
         return Statistics(

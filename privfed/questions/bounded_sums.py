@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privfed.core.alone import lengths, products
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -31,6 +32,8 @@ from privfed.numerics.distances import FEW_FEATURES, IntArray, assign_alone, cel
 from privfed.privacy.bounds import (
     Bound,
     RecordBounded,
+    check_bound,
+    check_sizes,
     counted,
     in_cells,
     lone_count,
@@ -55,7 +58,7 @@ class SumsInCells(Question):
     Statistics, those that `asks` names: `count` (n_cells,), `sum` (n_cells, n_features), `distance` (1,).
 
     Args:
-        radius: bound on a row's offset, positive.
+        radius: bound on a row's offset, in [2^-450, 2^450].
     """
 
     asks: ClassVar[tuple[str, ...]] = ("count", "sum")
@@ -67,8 +70,8 @@ class SumsInCells(Question):
         return (RowCounts("count", sums, totals=totals),) if "count" in self.asks else ()
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.radius) and self.radius >= 2.0**-900):
-            raise ArgumentError(f"radius must be positive and finite, got radius={self.radius}.")
+        check_bound("radius", self.radius)
+        check_sizes("ranges", self.ranges.low, self.ranges.high)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,18 +145,17 @@ class OffsetSums(SumsInCells, RecordBounded):
         self, cells: IntArray, offsets: FloatArray, owner: IntArray, n_clients: int
     ) -> list[Statistics]:
         size, step = n_clients * self.n_cells, step_of(self.radius)
-        slots = owner * self.n_cells + cells
-        lengths = np.sqrt(np.einsum("nd,nd->n", offsets, offsets))
+        slots, length = owner * self.n_cells + cells, lengths(offsets)
         found: dict[str, FloatArray] = {}
         if "sum" in self.asks:
-            shrink = np.minimum(1.0, self.radius * HAIR / np.maximum(lengths, self.radius * HAIR))
+            shrink = np.minimum(1.0, self.radius * HAIR / np.maximum(length, self.radius * HAIR))
             counts, sums = cell_sums(truncated(offsets * shrink[:, None], step), slots, size)
             found["sum"] = sums.reshape(n_clients, self.n_cells, -1)
         else:
             counts = np.bincount(slots, minlength=size).astype(np.float64, copy=False)
         found["count"] = counts.reshape(n_clients, self.n_cells)
         if "distance" in self.asks:
-            capped = truncated(np.minimum(lengths, self.radius * HAIR), step)
+            capped = truncated(np.minimum(length, self.radius * HAIR), step)
             total = np.bincount(owner, weights=capped, minlength=n_clients)
             found["distance"] = np.asarray(total, dtype=np.float64)[:, None]
         return [Statistics(**{name: found[name][i] for name in self.asks}) for i in range(n_clients)]
@@ -163,10 +165,11 @@ def check_point(point: FloatArray, ranges: Ranges) -> None:
     """Check a point that came with a question.
 
     Raises:
-        ArgumentError: not as many finite values as the ranges have features.
+        ArgumentError: not as many values as the ranges have features, or one that is too large.
     """
-    if point.shape != (ranges.n_features,) or not np.isfinite(point).all():
-        raise ArgumentError(f"a point needs {ranges.n_features} finite values, got shape {point.shape}.")
+    if point.shape != (ranges.n_features,):
+        raise ArgumentError(f"a point needs {ranges.n_features} values, got shape {point.shape}.")
+    check_sizes("a point", point)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,7 +232,7 @@ class DistanceHistogram(_FromPoint):
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's shell, and its offset."""
         offsets = rows - self.center
-        share = np.sqrt(np.einsum("nd,nd->n", offsets, offsets)) / self.radius
+        share = lengths(offsets) / self.radius
         bins = np.minimum((np.minimum(share, 1.0) * self.n_bins).astype(np.intp), self.n_bins - 1)
         return bins, offsets
 
@@ -251,6 +254,7 @@ class HashSums(_FromPoint):
             raise ArgumentError(
                 f"normals need at most 16 rows of {self.ranges.n_features}, got {self.normals.shape}."
             )
+        check_sizes("normals", self.normals)
         super().__post_init__()
 
     @property
@@ -261,8 +265,7 @@ class HashSums(_FromPoint):
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's cell by its sides of the hyperplanes, and its offset."""
         offsets = rows - self.center
-        # Column by column: a product of matrices may round a row differently beside other rows.
-        sides = [np.einsum("nd,d->n", offsets, normal) > 0.0 for normal in self.normals]
+        sides = [products(offsets, normal) > 0.0 for normal in self.normals]
         cells = np.zeros(len(rows), dtype=np.intp)
         for bit, side in enumerate(sides):
             cells |= side.astype(np.intp) << bit
@@ -331,6 +334,7 @@ class RelativeSums(OffsetSums):
 
     def __post_init__(self) -> None:
         check_centers(self.centers, self.ranges)
+        check_sizes("centers", self.centers)
         super().__post_init__()
 
     @property

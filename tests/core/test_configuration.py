@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed import Box, ClientPolicy, DWFKMeans
+from privfed import Box, ClientPolicy, DWFKMeans, Privacy
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.algorithms.private.steps import LocalMovements
@@ -121,6 +121,38 @@ def test_digest_changes_with_every_field() -> None:
     digests = {configuration(**change).digest() for change in changes}
     assert len(digests) == len(changes)
     assert configuration().digest() == configuration().digest()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounded"),
+    [
+        pytest.param([-1.0, 0.0], [1.0, 0.0], True, id="declared"),
+        pytest.param(None, [1.0, 1.0], False, id="no-low"),
+        pytest.param([-1.0, -1.0], None, False, id="no-high"),
+        pytest.param([-1.0], [1.0], False, id="one-feature"),
+        pytest.param([-1.0, -1.0], [1.0], False, id="of-different-features"),
+        pytest.param([-1.0, 1.0], [1.0, -1.0], False, id="upside-down"),
+        pytest.param([-1.0, -1.0], [1.0, np.nan], False, id="nan"),
+        pytest.param([-1e160, -1.0], [1e160, 1.0], False, id="absurd"),
+        pytest.param([-1e-200, 0.0], [1e-200, 0.0], False, id="next-to-nothing"),
+    ],
+)
+def test_a_client_joins_no_private_fit_without_a_domain_that_bounds_hold_in(
+    low: list[float] | None, high: list[float] | None, bounded: bool
+) -> None:
+    ends = {
+        name: None if end is None else Array.of(np.array(end)) for name, end in (("low", low), ("high", high))
+    }
+    terms = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", domain=Box(-1, 1), neighbours="add-remove"
+    ).terms()
+    private, public = configuration(**ends, privacy=terms), configuration(**ends)
+    assert ClientPolicy().refuses_configuration(public) is None
+    assert ClientPolicy().refuses_configuration(private) == (None if bounded else "policy:domain")
+
+
+def test_a_domain_whose_bytes_do_not_fit_is_none() -> None:
+    assert not configuration(low=Array((2,), b"123"), high=Array((2,), b"")).bounded
 
 
 # --- a client's own policy ---

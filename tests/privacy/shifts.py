@@ -12,16 +12,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Terms
+from privfed.core.configuration import CohortRule, Terms
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ball, Box, Domain
-from privfed.core.question import ClientData, question_from_bytes
-from privfed.engines.in_process import Pool
+from privfed.core.engine import Exchange
+from privfed.core.messages import decode, encode
+from privfed.core.question import question_from_bytes
+from privfed.federation.builder import configuration_of
+from privfed.federation.clients import gather
+from privfed.federation.simulation import simulate
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.ledger import BudgetLedger
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Plain
+from privfed.protocols.plain import PlainAnswer, PlainRequest
 from tests.privacy.audited import K
 
 DELTA = 1e-6
@@ -92,25 +97,51 @@ class Recorder:
         self._patch.setattr(Noised, "_noise", zeros)
 
 
-def answers(
-    asked: Sequence[Noised], variants: Sequence[np.ndarray], domain: Domain = BOX, counted: int = 1
-) -> np.ndarray:
-    """Return what a client would answer to a whole run, for each of several tables of rows.
+class Counting(Plain):
+    """Plain sums that count on so many shares of the noise, however few clients there are."""
 
-    The way is the one that a fit goes: rows are moved into the domain, answers put on the grid.
+    def __init__(self, counted: int) -> None:
+        super().__init__()
+        self._counted = counted
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        return Terms(max_sums=max_sums, threshold=1, honest=self._counted)
+
+
+def answers(
+    asked: Sequence[Noised], variants: Sequence[np.ndarray], privacy: Privacy, counted: int = 1
+) -> np.ndarray:
+    """Return what a client would answer to a whole run, for each of several tables of raw rows.
+
+    The way is the one that a fit goes, from the rows that a user passes to the replies that leave a client.
 
     Returns:
         In standard deviations of the noise of so many counted shares, (n_variants, n_values).
     """
-    data = [ClientData(rows, np.zeros(len(rows), dtype=np.int64)).inside(domain) for rows in variants]
-    pool = Pool(data, [str(i) for i in range(len(data))], 0)
-    pool.expect(range(len(data)))
-    answerers = [pool.answerer(i) for i in range(len(data))]
+    clients = gather(
+        list(variants), y=[np.zeros(len(rows), dtype=np.int64) for rows in variants], private=True
+    )
+    protocol = Counting(counted)
+    configuration = configuration_of(
+        clients,
+        protocol,
+        algorithm="audit",
+        max_sums=len(asked),
+        rule=CohortRule(),
+        seed=0,
+        domain=None,
+        privacy=privacy,
+    )
+    engine = simulate(clients, protocol, configuration, domain=privacy.domain)._engine
     found = []
-    for index, question in enumerate(asked):
-        exact = np.stack([question.spec.flatten(answer(question, index)[0]) for answer in answerers])
+    for number, question in enumerate(asked, start=1):
+        request = encode(PlainRequest(number, number - 1, question.to_bytes()))
+        replies = dict(
+            engine.exchange(Exchange("collect", number, dict.fromkeys(range(len(variants)), request)))
+        )
+        read = [decode(replies[i], PlainAnswer, sender="", stage="") for i in range(len(variants))]
         std = question._per_value(np.sqrt(question.sigma**2 - ROUNDING_VARIANCE) * question.steps)
-        found.append(exact / (std * np.sqrt(counted)))
+        found.append(np.stack([one.vector.to_numpy() for one in read]) / (std * np.sqrt(counted)))
     return np.concatenate(found, axis=1)
 
 
@@ -119,6 +150,17 @@ def largest_shift(with_unit: np.ndarray, without: np.ndarray, neighbours: str) -
     if neighbours == "add-remove":
         return float(np.square(with_unit - without).sum(axis=1).max())
     return max(float(np.square(with_unit - one).sum(axis=1).max()) for one in with_unit)
+
+
+def odd_rows(domain: Domain, d: int) -> np.ndarray:
+    """Return rows on the border and a last bit or more on either side, next to nothing, and far outside."""
+    border = domain.ends[1].max() * np.eye(d)[0]
+    even = domain.ends[1].max() * np.full(d, d**-0.5)
+    near = [
+        row * (1.0 + off) for row in (border, even) for off in (0.0, -1e-13, 1e-13, 1e-12, 1e-9, 2.0**-52)
+    ]
+    small = [np.full(d, value) for value in (5e-324, -5e-324, -0.0, 1e-310, 1e-165)]
+    return np.vstack([near, small, 1e200 * border, -1e200 * even, np.full((1, d), 1.7e308)])
 
 
 def worst_records(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -136,15 +178,16 @@ def worst_records(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.
 
 
 def shift_of_a_record(
-    asked: Sequence[Noised], rows: np.ndarray, centers: np.ndarray, neighbours: str, domain: Domain = BOX
+    asked: Sequence[Noised], rows: np.ndarray, centers: np.ndarray, privacy: Privacy
 ) -> float:
     """Return what the worst record that was found costs over a run."""
     # What a record adds does not depend on the other rows (test_records_alone.py).
-    few = rows[:20]
-    records = worst_records(centers, np.random.default_rng(6))
+    odd = odd_rows(privacy.domain, rows.shape[1])
+    records = [*worst_records(centers, np.random.default_rng(6)), *odd[::4]]
+    few = np.vstack([rows[:20], odd])
     variants = [few, *(np.vstack([few, one]) for one in records)]
-    found = answers(asked, variants, domain)
-    return largest_shift(found[1:], found[0], neighbours)
+    found = answers(asked, variants, privacy)
+    return largest_shift(found[1:], found[0], privacy.neighbours)
 
 
 def worst_clients(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -162,8 +205,9 @@ def worst_clients(centers: np.ndarray, rng: np.random.Generator) -> Iterator[np.
     yield rng.uniform(-1, 1, (300, d))
 
 
-def shift_of_a_client(asked: Sequence[Noised], centers: np.ndarray, neighbours: str, counted: int) -> float:
+def shift_of_a_client(asked: Sequence[Noised], centers: np.ndarray, privacy: Privacy, counted: int) -> float:
     """Return what the worst client that was found costs over a run."""
-    found = answers(asked, list(worst_clients(centers, np.random.default_rng(7))), counted=counted)
+    variants = [*worst_clients(centers, np.random.default_rng(7)), odd_rows(privacy.domain, centers.shape[1])]
+    found = answers(asked, variants, privacy, counted)
     # Without a client, its answers are those of no rows: zeros.
-    return largest_shift(found, np.zeros(found.shape[1]), neighbours)
+    return largest_shift(found, np.zeros(found.shape[1]), privacy.neighbours)

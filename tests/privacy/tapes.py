@@ -27,6 +27,7 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked
 from tests.privacy.audited import Run
+from tests.privacy.shifts import odd_rows
 
 D = 3
 MOST_ROWS = 64
@@ -41,11 +42,13 @@ def rows_of(seed: int, n: int) -> np.ndarray:
 
 
 BASE = rows_of(0, 50)
+ODD = np.vstack([BASE[:40], odd_rows(BALL, D)])
 FULL = rows_of(1, MOST_ROWS)
 NEIGHBOURS = {
     "one more": (BASE, np.vstack([BASE, rows_of(2, 1)])),
     "one fewer": (BASE, BASE[:-1]),
     "one more, far outside the domain": (BASE, np.vstack([BASE, np.full((1, D), 1e200)])),
+    "one more, beside rows on the border": (ODD, np.vstack([ODD, np.full((1, D), 10.0)])),
     "one outside the domain": (BASE, np.vstack([BASE[:-1], [[3.0, -3.0, 0.0]]])),
     "one that repeats another": (BASE, np.vstack([BASE[:-1], BASE[:1]])),
     "one more than declared": (FULL, np.vstack([FULL, rows_of(2, 1)])),

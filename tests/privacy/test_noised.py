@@ -15,7 +15,7 @@ from privfed.algorithms.kmeans.weightings import name_of
 from privfed.core.domain import Ranges
 from privfed.core.messages import Array
 from privfed.core.question import ClientData, Question, QuestionMessage, question_from_bytes
-from privfed.core.statistics import Statistics
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, MessageError
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
@@ -192,6 +192,22 @@ def test_a_noised_question_that_is_out_of_bounds_does_not_arrive(name: str, valu
         question_from_bytes(msgspec.msgpack.encode(msgspec.structs.replace(message, arrays=arrays)))
 
 
+@pytest.mark.parametrize("limit", [0.0, -1.0, 5e-324, 2.0**-451, 2.0**451, 1e300, np.inf, np.nan])
+def test_a_limit_whose_square_is_no_normal_number_does_not_arrive(limit: float) -> None:
+    message = msgspec.msgpack.decode(noised(CLIENTS, limits=LIMITS).to_bytes(), type=QuestionMessage)
+    arrays = message.arrays | {"limits": Array.of(np.array([0.7, limit]))}
+    with pytest.raises(MessageError, match="well-formed"):
+        question_from_bytes(msgspec.msgpack.encode(msgspec.structs.replace(message, arrays=arrays)))
+
+
+def test_an_answer_that_is_never_zero_is_not_asked_of_clients_as_a_whole() -> None:
+    class Never(LloydSums):
+        spec = StatisticsSpec(Entry("count", (3,), 1.0, 2.0, 1.0), Entry("sum", (3, 2), 0.0, 1.0, 1.0))
+
+    with pytest.raises(ArgumentError, match="zero in them"):
+        noised(Never(ranges=RANGES, centers=CENTERS), limits=LIMITS)
+
+
 @pytest.mark.parametrize(("contributors", "mechanism"), [(1, "gaussian"), (7, "gaussian"), (7, "skellam")])
 def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
     contributors: int, mechanism: str
@@ -260,9 +276,9 @@ def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool,
         (lambda: noised(mechanism="normal"), "mechanism must be 'gaussian' or 'skellam', got 'normal'"),
         (lambda: replace(noised(), sigma=np.ones(2)), "one sigma for each of 3 entries"),
         (lambda: noised(noised()), "of a plain question"),
-        (lambda: noised(CLIENTS, limits=[1.0]), "limits must be positive, one for each of 2 entries"),
-        (lambda: noised(CLIENTS, limits=[1.0, 0.0]), "limits must be positive"),
-        (lambda: noised(CLIENTS, limits=[1.0, np.nan]), "limits must be positive"),
+        (lambda: noised(CLIENTS, limits=[1.0]), "limits must be one for each of 2 entries"),
+        (lambda: noised(CLIENTS, limits=[1.0, 0.0]), "each limit must lie in"),
+        (lambda: noised(CLIENTS, limits=[1.0, np.nan]), "each limit must lie in"),
         (lambda: noised(replace(CLIENTS, ranges=WIDE)), "one power-of-two step an entry"),
         (lambda: noised(sigma=MOST_STEPS / TAIL), "more than 2\\^52; declare a smaller max_rows"),
         (

@@ -77,9 +77,7 @@ def test_no_record_moves_a_run_by_more_than_its_budget(
     # k-FED and FKM: a budget for each client, of which only its own rows draw.
     assert len(runs) == len(clients)
     recorder.silence()
-    share = max(shift_of_a_record(asked, rows, centers, neighbours, domain) for asked in runs) / budget(
-        privacy
-    )
+    share = max(shift_of_a_record(asked, rows, centers, privacy) for asked in runs) / budget(privacy)
     assert LEAST.get(name, OTHERS)[neighbours == "replace-one"] <= share <= 1.0
 
 
@@ -92,7 +90,7 @@ def test_an_offset_that_is_not_clipped_is_found(monkeypatch: pytest.MonkeyPatch)
     found = RECORD["DPKMeans"]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
     monkeypatch.setattr("privfed.questions.bounded_sums.HAIR", 1e9)
-    shift = shift_of_a_record(recorder.runs()[0], rows, found.cluster_centers_, "add-remove")
+    shift = shift_of_a_record(recorder.runs()[0], rows, found.cluster_centers_, privacy)
     assert shift > 1.5 * budget(privacy)
 
 
@@ -104,5 +102,5 @@ def test_what_is_longer_than_its_bound_in_an_index_is_found(
     RECORD[name]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
     monkeypatch.setattr("privfed.questions.bounded_metrics._HAIR", 3.0)
-    shift = shift_of_a_record(recorder.runs()[0], rows, centers_for(2), "add-remove")
+    shift = shift_of_a_record(recorder.runs()[0], rows, centers_for(2), privacy)
     assert shift > 1.1 * budget(privacy)

@@ -45,5 +45,5 @@ def test_no_client_moves_a_run_by_more_than_its_budget(
     found = CLIENT[name](clients, privacy=privacy, protocol=Trusted())
     recorder.silence()
     (asked,) = recorder.runs()
-    share = shift_of_a_client(asked, centers_of(found, 3), neighbours, len(clients)) / budget(privacy)
+    share = shift_of_a_client(asked, centers_of(found, 3), privacy, len(clients)) / budget(privacy)
     assert LEAST.get(name, OTHERS)[neighbours == "replace-one"] <= share <= 1.0

@@ -201,7 +201,7 @@ def test_no_record_moves_a_run_by_more_than_its_budget(
     recorder.silence()
     (asked,) = recorder.runs()
     assert {question.mechanism for question in asked} == {"skellam"}
-    shift = shift_of_a_record(asked, rows, centers_of(found, 2), neighbours)
+    shift = shift_of_a_record(asked, rows, centers_of(found, 2), privacy)
     least = LEAST_OF_RECORDS.get(name, OTHER_RECORDS)[neighbours == "replace-one"]
     assert least <= shift / budget_of("skellam", 2.0, DELTA) <= 1.0
 
@@ -213,7 +213,7 @@ def test_no_client_moves_a_run_by_more_than_its_budget(name: str, monkeypatch: p
     found = CLIENT[name](clients, privacy=privacy, protocol=Trusted())
     recorder.silence()
     (asked,) = recorder.runs()
-    shift = shift_of_a_client(asked, centers_of(found, 2), "add-remove", len(clients))
+    shift = shift_of_a_client(asked, centers_of(found, 2), privacy, len(clients))
     assert 0.75 <= shift / budget_of("skellam", 4.0, DELTA) <= 1.0
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.scale import SHARES, Frame, frame_of
+from privfed.core.alone import squared_lengths
 from privfed.core.conversation import Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import register
@@ -76,7 +77,7 @@ class NearSums(RelativeSums):
         """Return each row's nearest center and its offset; beyond, the last cell and no offset."""
         labels = nearest_centers(rows, self.centers)
         offsets = rows - self.centers[labels]
-        beyond = np.einsum("nd,nd->n", offsets, offsets) > self.radius**2
+        beyond = squared_lengths(offsets) > self.radius**2
         offsets[beyond] = 0.0
         return np.where(beyond, len(self.centers), labels), offsets
 

@@ -28,7 +28,17 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import check_fuzzifier, distances_alone, shares
-from privfed.privacy.bounds import Bound, RecordBounded, counted, in_cells, magnitude, step_of, truncated
+from privfed.privacy.bounds import (
+    MOST_SHARED,
+    Bound,
+    RecordBounded,
+    check_sizes,
+    counted,
+    in_cells,
+    magnitude,
+    step_of,
+    truncated,
+)
 from privfed.questions.bounded_sums import HAIR, SumsInCells
 from privfed.questions.lloyd import check_centers
 
@@ -67,7 +77,10 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_centers(self.centers, self.ranges)
+        check_sizes("centers", self.centers)
         check_fuzzifier(self.m)
+        if len(self.centers) > MOST_SHARED:
+            raise ArgumentError(f"fuzzy steps need at most {MOST_SHARED} centers, got {len(self.centers)}.")
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
@@ -93,10 +106,8 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         step, reach = step_of(self.radius), self.radius * HAIR
         sums = np.empty(self.centers.shape)
         for j, center in enumerate(self.centers):
-            offsets = rows - center
-            lengths = np.sqrt(np.einsum("nd,nd->n", offsets, offsets))
-            factors = powers[j] * np.minimum(1.0, reach / np.maximum(lengths, reach))
-            sums[j] = truncated(offsets * factors[:, None], step).sum(axis=0)
+            factors = powers[j] * np.minimum(1.0, reach / np.maximum(np.sqrt(squares[j]), reach))
+            sums[j] = truncated((rows - center) * factors[:, None], step).sum(axis=0)
         nearest = truncated(np.minimum(np.sqrt(squares.min(axis=0)), reach), step)
         return Statistics(count=powers.sum(axis=1), sum=sums, distance=[nearest.sum()])
 
@@ -120,6 +131,7 @@ class LocalMovements(SumsInCells):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_centers(self._centers, self.ranges)
+        check_sizes("centers", self._centers)
         mine, theirs = self.ranges, self.steps.ranges
         same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
         if not same or mine.rows != theirs.rows:
