@@ -15,7 +15,7 @@ from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
 from privfed.core.domain import Domain
 from privfed.core.engine import Engine
 from privfed.core.secure_sum import Session, Steps
-from privfed.core.transcript import Asked, Began, Ended, Transcript
+from privfed.core.transcript import Asked, Ended, Transcript
 from privfed.errors import ArgumentError, ResumeError
 
 Outcome = TypeVar("Outcome")
@@ -89,11 +89,7 @@ class Federation:
         if not self.transcript.records:
             self.transcript.begin(self.configuration, opens_to, reveals)
             return []
-        began = self.transcript.records[0]
-        if not isinstance(began, Began) or began.configuration != self.configuration:
-            raise ResumeError(
-                "the transcript is of another run: clients, parameters and protocol must be the same."
-            )
+        self.transcript.check_agreement(self.configuration)
         return self.transcript.totals()
 
     def __getstate__(self) -> object:

@@ -23,7 +23,7 @@ from privfed.core.messages import Array
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
 from privfed.core.view import SumView, View
-from privfed.errors import ArgumentError, MessageError, RunFolderError
+from privfed.errors import ArgumentError, MessageError, ResumeError, RunFolderError
 
 FILE = "transcript.jsonl"
 
@@ -126,6 +126,18 @@ def _unwire(arrays: Mapping[str, Array]) -> Statistics:
     return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
 
 
+def has_begun(folder: Path) -> bool:
+    """Say whether a run has begun in a folder: whether its transcript has a whole first line.
+
+    Before that nothing is agreed on, and nothing is asked: a run may begin there.
+    """
+    try:
+        with (folder / FILE).open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
+
+
 class Transcript:
     """The record of one run, in memory and, with a folder, on disk.
 
@@ -142,18 +154,21 @@ class Transcript:
         self._path = None if folder is None else folder / FILE
 
     @classmethod
-    def load(cls, folder: Path, *, mend: bool = False) -> Transcript:
+    def load(
+        cls, folder: Path, *, mend: bool = False, record: Literal["digests", "messages"] = "digests"
+    ) -> Transcript:
         """Read a run's transcript; a last line cut off by a crash is left out.
 
         Args:
             folder: the run's folder.
             mend: cut the broken line off the file too, so that the run can go on there.
+            record: of what follows, as for the constructor.
 
         Raises:
             RunFolderError: no transcript there, a line within it is damaged, lines do not fit together, or it
                 has a format that this privfed does not know, or cannot go on with.
         """
-        transcript = cls(folder)
+        transcript = cls(folder, record)
         path = folder / FILE
         try:
             lines = path.read_bytes().splitlines(keepends=True)
@@ -194,18 +209,31 @@ class Transcript:
         """Record the agreement of the run.
 
         Raises:
-            RunFolderError: the folder already holds a transcript.
+            RunFolderError: a run has begun in the folder.
         """
         if self._path is not None:
-            if self._path.exists():
+            if has_begun(self._path.parent):
                 raise RunFolderError(
                     f"{self._path.parent} already holds a run; resume it or name another folder."
                 )
+            # What a crash left of a first line is no agreement.
+            self._path.unlink(missing_ok=True)
             make_folder(self._path.parent)
         self._append(
             Began(version=FORMAT, configuration=configuration, opens_to=opens_to, reveals=reveals),
             durable=True,
         )
+
+    def check_agreement(self, configuration: Configuration) -> None:
+        """Check that the run is of this agreement.
+
+        Raises:
+            ResumeError: it is of another one.
+        """
+        if self.configuration != configuration:
+            raise ResumeError(
+                "the transcript is of another run: clients, parameters and protocol must be the same."
+            )
 
     def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:
         """Record a question before it is sent."""

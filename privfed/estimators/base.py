@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import FloatArray
 from privfed.core.federation import Federation, Watcher
@@ -28,6 +29,7 @@ from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather, is_client_list
+from privfed.federation.run_dir import folder_to_resume
 from privfed.federation.simulation import simulate
 from privfed.numerics.distances import assign, squared_distances
 
@@ -87,24 +89,9 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ) -> FederatedClusterer:
         """Cluster named clients; `watch` is called after every sum with its index, question and total."""
         check_surroundings(self.get_params(deep=False))
-        seed = seed_from(self.random_state)
-        if resume and self.run_dir is not None:
-            agreed = Transcript.load(Path(self.run_dir)).configuration.seed
-            seed = agreed if self.privacy is None else self.privacy.unseeded(agreed)
-        protocol = protocol_of(self.protocol)
+        seed, protocol = self._seed(resume), protocol_of(self.protocol)
         algorithm = self._algorithm(clients.n_features, seed)
-        configuration = configuration_of(
-            clients,
-            protocol,
-            algorithm=describe(self, clients.n_features),
-            max_sums=algorithm.max_sums,
-            n_clusters=self._most_clusters(),
-            rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=seed if self.privacy is None else self.privacy.seeded(seed),
-            domain=self.domain,
-            privacy=self.privacy,
-            runs=algorithm,
-        )
+        configuration = self._agreement(clients, algorithm, seed)
         self.federation_ = simulate(
             clients,
             protocol,
@@ -120,6 +107,28 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
         return self
+
+    def _seed(self, resume: bool) -> int:
+        """Return the seed of a fit; of one that is resumed the one that was agreed on."""
+        if not resume:
+            return seed_from(self.random_state)
+        agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
+        return agreed if self.privacy is None else self.privacy.unseeded(agreed)
+
+    def _agreement(self, clients: Clients, algorithm: Algorithm[Any], seed: int) -> Configuration:
+        """Return what the parties of a fit agree on."""
+        return configuration_of(
+            clients,
+            protocol_of(self.protocol),
+            algorithm=describe(self, clients.n_features),
+            max_sums=algorithm.max_sums,
+            n_clusters=self._most_clusters(),
+            rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
+            seed=seed if self.privacy is None else self.privacy.seeded(seed),
+            domain=self.domain,
+            privacy=self.privacy,
+            runs=algorithm,
+        )
 
     def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         check_surroundings(self.get_params(deep=False))

@@ -21,12 +21,14 @@ from privfed.core.domain import Domain
 from privfed.core.federation import Watcher
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_init, check_integer, check_number, check_surroundings
-from privfed.estimators.local_privacy import check_local, own_centers
+from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
 from privfed.federation.builder import protocol_of, seed_from
 from privfed.federation.clients import Clients
+from privfed.federation.run_dir import check_fresh
 from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 
@@ -72,11 +74,31 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
 class _OverCenters(FederatedClusterer):
     """What FKM and k-FED do under differential privacy: each client's own centers stand for its rows."""
 
+    _local_privacy: Privacy | None = None
+
     def _local_clusters(self) -> int:
         return int(self.n_clusters)
 
     def _most_clusters(self) -> int:
         return max(int(self.n_clusters), self._local_clusters())
+
+    def _named(self) -> dict[str, Any]:
+        return {} if self._local_privacy is None else {"local_privacy": agreed_locally(self._local_privacy)}
+
+    def _agree(self, clients: Clients, folder: Path, resume: bool) -> None:
+        """Write down what is agreed on, in a folder where nothing has begun; or check that it is the same.
+
+        Raises:
+            RunFolderError: something has begun there.
+            ResumeError: what has begun there is another fit.
+        """
+        protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
+        agreement = self._agreement(clients, self._algorithm(clients.n_features, seed), seed)
+        if resume:
+            Transcript.load(folder).check_agreement(agreement)
+            return
+        check_fresh(folder)
+        Transcript(folder).begin(agreement, protocol.opens_to, protocol.reveals)
 
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
@@ -86,10 +108,15 @@ class _OverCenters(FederatedClusterer):
             return super().fit_clients(clients, resume=resume, watch=watch)
         check_surroundings(self.get_params(deep=False))
         check_local(self.get_params(deep=False), self.privacy)
-        seed, privacy = seed_from(self.random_state), self.privacy
-        shown, claim = own_centers(clients, privacy, self._local_clusters(), seed % 2**32, self.run_dir)
-        public = clone(self).set_params(privacy=None, min_cluster_size=1, random_state=seed)
-        super(_OverCenters, public).fit_clients(shown, resume=resume, watch=watch)
+        public = clone(self).set_params(privacy=None, min_cluster_size=1)
+        public._local_privacy = self.privacy
+        seed = public._seed(resume) if resume else seed_from(self.random_state)
+        public.set_params(random_state=seed)
+        if self.run_dir is not None:
+            # Before a client looks at its rows: what it finds lies in the folder of this agreement.
+            public._agree(clients, Path(self.run_dir), resume)
+        shown, claim = own_centers(clients, self.privacy, self._local_clusters(), seed % 2**32, self.run_dir)
+        super(_OverCenters, public).fit_clients(shown, resume=self.run_dir is not None, watch=watch)
         for name in [name for name in vars(public) if name.endswith("_")]:
             setattr(self, name, getattr(public, name))
         self._n_features_out = len(self.cluster_centers_)

@@ -11,15 +11,18 @@ already. Nobody needs to be trusted; the price is that each client's noise drown
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privfed.core.question import ClientData
-from privfed.core.transcript import FILE
+from privfed.core.transcript import has_begun
 from privfed.errors import PrivacyError
 from privfed.estimators.private import DPKMeans
 from privfed.federation.clients import Clients
+from privfed.federation.run_dir import LOCAL
 from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import FIXED_ONLY
@@ -51,14 +54,12 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
         raise PrivacyError(f'merge={params["merge"]!r} is for centers without noise; use merge="summed".')
 
 
-LOCAL = "local"
-"""Folder in a run's folder in which each client's own run lies, by its position."""
-
-
-def folders_of(run_dir: Path) -> list[Path]:
-    """Return the folders of the clients' own runs in a run's folder, by position; none without any."""
-    found = [one for one in (run_dir / LOCAL).glob("*") if one.name.isdecimal()]
-    return sorted(found, key=lambda one: int(one.name))
+def agreed_locally(privacy: Privacy) -> dict[str, Any]:
+    """Return what the parties agree on about the clients' own runs, as JSON can hold it."""
+    names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "noise_seed")
+    words = {name: getattr(privacy, name) for name in names}
+    domain = {name: np.asarray(value).tolist() for name, value in asdict(privacy.domain).items()}
+    return {**words, "domain": {"kind": type(privacy.domain).__name__, **domain}}
 
 
 def own_centers(
@@ -71,7 +72,7 @@ def own_centers(
         privacy: of each client's own run.
         n_clusters: of each client.
         seed: of public choices.
-        run_dir: each client's run is kept in a folder below it, and is not noised again.
+        run_dir: each client's run is kept in a folder below it: begun ones go on, and are not paid again.
     """
     found, claim = [], None
     for i, data in enumerate(clients.data):
@@ -80,7 +81,7 @@ def own_centers(
         if privacy.noise_seed is not None:
             own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)
         model = DPKMeans(n_clusters, protocol="plain", privacy=own, run_dir=folder, random_state=seed)
-        begun = folder is not None and (folder / FILE).exists()
+        begun = folder is not None and has_begun(folder)
         model.fit_clients(Clients((clients.names[i],), (data,), None), resume=begun)
         found.append(ClientData(model.cluster_centers_))
         claim = model.privacy_claim_

@@ -13,7 +13,7 @@ from privfed.core.configuration import CohortRule
 from privfed.core.transcript import Exchanged, Summed
 from privfed.errors import PrivacyError
 from privfed.estimators.base import FederatedClusterer, describe
-from privfed.federation.builder import configuration_of, protocol_of, seed_from
+from privfed.federation.builder import configuration_of, protocol_of
 from privfed.federation.clients import Clients
 from privfed.federation.simulation import simulate
 from privfed.privacy.privacy import Privacy
@@ -50,16 +50,30 @@ class PrivateChoice:
 
 
 def choose_privately(
-    model: FederatedClusterer, privacy: Privacy, clients: Clients, candidates: list[int], index: str
+    model: FederatedClusterer,
+    privacy: Privacy,
+    clients: Clients,
+    candidates: list[int],
+    index: str,
+    *,
+    resume: bool = False,
 ) -> PrivateChoice:
     """Fit all candidates on one coreset, choose one by an index, and refine it.
+
+    Args:
+        model: what is fitted.
+        privacy: its claim, for the whole selection.
+        clients: with their rows.
+        candidates: numbers of clusters, ascending.
+        index: its name.
+        resume: finish the selection that has begun in the model's `run_dir`.
 
     Raises:
         PrivacyError: an estimator or an index that a coreset cannot stand in for.
     """
     if privacy.noise == "server":
         raise PrivacyError(FIXED_ONLY)
-    seed = seed_from(model.random_state)
+    seed = model._seed(resume)
     algorithm = clone(model).set_params(n_clusters=max(candidates))._algorithm(clients.n_features, seed)
     if not isinstance(algorithm, PrivateKMeans) or index not in INDICES:
         raise PrivacyError(
@@ -89,6 +103,7 @@ def choose_privately(
         domain=privacy.domain,
         run_dir=model.run_dir,
         simulation=model.engine,
+        resume=resume,
         spare=privacy.spare,
     )
     found = federation.run(selection)

@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 from privfed.core.federation import Federation, Watcher
 from privfed.core.transcript import FILE as TRANSCRIPT
-from privfed.core.transcript import Exchanged, Summed, Transcript
+from privfed.core.transcript import Exchanged, Summed, Transcript, has_begun
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_integer
@@ -31,6 +31,7 @@ from privfed.estimators.private_selection import SHARED, choose_privately
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.builder import seed_from
 from privfed.federation.clients import Clients
+from privfed.federation.run_dir import folder_to_resume
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
 from privfed.privacy.claim import PrivacySpent, noised_fields, noised_mark
 
@@ -179,7 +180,7 @@ def select_n_clusters(
         return clients if named else fitting._gather(clients, groups, None, client_names)
 
     if model.privacy is not None:
-        return _chosen_privately(model, gathered, range, index)
+        return _chosen_privately(model, gathered, range, index, resume)
     local = None if range is not None else _local_clusters(gathered(model), model)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
@@ -199,8 +200,13 @@ def select_n_clusters(
 
 
 def _chosen_privately(
-    model: FederatedClusterer, gathered: Callable[[FederatedClusterer], Any], range: Any, index: Any
+    model: FederatedClusterer,
+    gathered: Callable[[FederatedClusterer], Any],
+    range: Any,
+    index: Any,
+    resume: bool,
 ) -> SelectionResult:
+    begun = resume and has_begun(folder_to_resume(model.run_dir))
     named = gathered(model)
     if isinstance(named, Federation) or range is None:
         raise PrivacyError(
@@ -208,7 +214,7 @@ def _chosen_privately(
             "looking for one would be paid for."
         )
     name, candidates = str(index), _candidates(range, "minimum")
-    choice = choose_privately(model, model.privacy, named, candidates, name)
+    choice = choose_privately(model, model.privacy, named, candidates, name, resume=begun)
     rows = [
         SelectionRow(k, value, None, fitted.n_iter_, choice.sums, choice.sent)
         for k, value, fitted in zip(candidates, choice.indices, choice.models, strict=True)
@@ -317,22 +323,14 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
 
 def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:
     """Give the model a folder of its own in its `run_dir`; say whether a fit has begun there."""
-    if model.run_dir is None:
-        if resume:
-            raise ArgumentError("resume needs run_dir, the folder of the selection that is to be finished.")
+    if model.run_dir is None and not resume:
         return False
-    folder = Path(model.run_dir) / f"k{model.n_clusters:03d}"
+    folder = folder_to_resume(model.run_dir) / f"k{model.n_clusters:03d}"
     model.set_params(run_dir=folder)
-    if not resume or not (folder / TRANSCRIPT).exists():
-        return False
-    if b"\n" in (folder / TRANSCRIPT).read_bytes():
-        return True
-    # Stopped within its first line: nothing was agreed on yet, so that the fit begins anew.
-    (folder / TRANSCRIPT).unlink()
-    return False
+    return resume and has_begun(folder)
 
 
 def transcripts(folder: Path) -> list[Transcript]:
-    """Return the transcripts of the fits that have begun in a selection's folder."""
-    found = sorted(folder.glob(f"k*/{TRANSCRIPT}"))
-    return [Transcript.load(path.parent) for path in found if b"\n" in path.read_bytes()]
+    """Return the transcripts of what has begun in a selection's folder; a private one is one run."""
+    found = [folder, *(path.parent for path in sorted(folder.glob(f"k*/{TRANSCRIPT}")))]
+    return [Transcript.load(one) for one in found if has_begun(one)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from privfed.core.configuration import CohortRule, Configuration
 from privfed.core.domain import Domain
 from privfed.core.engine import Answerer, Client
 from privfed.core.federation import Federation, Watcher
-from privfed.core.files import make_folder
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
@@ -22,8 +21,9 @@ from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.errors import ArgumentError
 from privfed.federation.builder import configuration_of, protocol_of
 from privfed.federation.clients import Clients, gather
+from privfed.federation.run_dir import check_fresh, check_ledgers, folder_to_resume, ledger_of
 from privfed.party.guard import GuardedAnswerer
-from privfed.party.state import FileStore, MemoryStore
+from privfed.party.state import MemoryStore
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
 from privfed.privacy.privacy import Privacy
 
@@ -63,6 +63,8 @@ def simulate(
     Under differential privacy each client has a ledger of its own, on disk where the run has a folder.
     """
     simulation = Simulation() if simulation is None else simulation
+    folder = None if run_dir is None else Path(run_dir)
+    transcript = _transcript(folder, simulation, resume)
     positions = range(len(clients.names))
     session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
     data = clients.data
@@ -70,13 +72,6 @@ def simulate(
         # Questions know the box around a ball: each client moves its own rows onto the ball.
         data = tuple(own.inside(domain) for own in data)
     pool = Pool(data, clients.names, configuration.seed)
-    folder = None if run_dir is None else Path(run_dir)
-    if resume:
-        if folder is None:
-            raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
-        transcript = Transcript.load(folder, mend=True)
-    else:
-        transcript = Transcript(folder, "messages" if simulation.record == "messages" else "digests")
     policy = policy or ClientPolicy()
     members = {}
     for i in positions:
@@ -87,7 +82,7 @@ def simulate(
     ledger = None
     if configuration.privacy is not None:
         ledger = BudgetLedger(configuration, spare=spare, unopened=unopened(transcript))
-    return Federation(
+    federation = Federation(
         configuration,
         session,
         InProcessEngine(members, pool, simulation.faults, np.random.default_rng(configuration.seed)),
@@ -98,6 +93,18 @@ def simulate(
         ledger=ledger,
         watch=watch,
     )
+    if resume and folder is not None and configuration.privacy is not None:
+        check_ledgers(folder, configuration, transcript)
+    return federation
+
+
+def _transcript(folder: Path | None, simulation: Simulation, resume: bool) -> Transcript:
+    record: Literal["digests", "messages"] = "messages" if simulation.record == "messages" else "digests"
+    if resume:
+        return Transcript.load(folder_to_resume(folder), mend=True, record=record)
+    if folder is not None:
+        check_fresh(folder)
+    return Transcript(folder, record)
 
 
 def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | None, client: int) -> Answerer:
@@ -105,10 +112,7 @@ def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | N
         return answerer
     if folder is None:
         return PayingAnswerer(answerer, configuration, MemoryStore())
-    path = folder / "clients" / f"{client}.ledger"
-    make_folder(path.parent)
-    store = FileStore(path, lambda spent: repr(spent).encode(), float)
-    return PayingAnswerer(answerer, configuration, store)
+    return PayingAnswerer(answerer, configuration, ledger_of(folder, client))
 
 
 def open_over(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privfed.core.engine import StateTransaction
-from privfed.core.files import open_file
+from privfed.core.files import make_folder, open_file
 
 
 class MemoryStore:
@@ -41,7 +41,7 @@ class FileStore:
     """State in a file that only its owner may read, locked and written through before a reply leaves.
 
     Args:
-        path: the file; a lock file stands beside it.
+        path: the file, in a folder that is made when it is needed; a lock file stands beside it.
         encode: state -> bytes.
         decode: bytes -> state.
     """
@@ -52,6 +52,8 @@ class FileStore:
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
         """Hold an exclusive lock, so that two processes are never two answers."""
+        if not self._path.parent.exists():
+            make_folder(self._path.parent)
         with open_file(self._path.with_name(self._path.name + ".lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self

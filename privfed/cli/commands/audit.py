@@ -25,7 +25,7 @@ from privfed.cli.runs.attacking import true_rows
 from privfed.core.files import replaced
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError, DataError
-from privfed.estimators.local_privacy import LOCAL
+from privfed.federation.run_dir import LOCAL
 from privfed.privacy.claim import PrivacySpent
 
 STATED = (

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from privfed.core.transcript import FILE, Asked, Transcript
+from privfed.core.transcript import Asked, Transcript, has_begun
 from privfed.errors import PrivFedError
-from privfed.estimators.local_privacy import folders_of
+from privfed.federation.run_dir import folders_of
 from privfed.privacy.claim import PrivacySpent, claimed, one_line
 from privfed.privacy.ledger import payments_of
 from privfed.protocols.registry import one_key_of
@@ -25,7 +25,7 @@ def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:
     """
     if transcript.configuration.privacy is not None:
         return _claim_of(transcript)
-    own = [_claim_of(Transcript.load(one)) for one in folders_of(folder) if _begun(one)]
+    own = [_claim_of(Transcript.load(one)) for one in folders_of(folder) if has_begun(one)]
     return own[-1] if own else None
 
 
@@ -37,11 +37,6 @@ def _claim_of(transcript: Transcript) -> PrivacySpent | None:
         return claim
     unknown = f"unknown here: {agreed.protocol!r} is no protocol of this privfed"
     return replace(claim, against=claim.against | {"the server with clients": unknown})
-
-
-def _begun(folder: Path) -> bool:
-    path = folder / FILE
-    return path.exists() and b"\n" in path.read_bytes()
 
 
 def claim_from(privacy: Mapping[str, Any] | None) -> PrivacySpent | None:
@@ -74,7 +69,7 @@ def saying_the_claim(folder: Path) -> Iterator[None]:
 
 
 def _said(folder: Path) -> list[str]:
-    found = [one for one in (folder, *folders_of(folder)) if _begun(one)]
+    found = [one for one in (folder, *folders_of(folder)) if has_begun(one)]
     asked = [one for one in map(Transcript.load, found) if one.of(Asked)]
     claims = [claim for claim in map(_claim_of, asked) if claim is not None]
     return [f"What was asked so far is under the claim: {one_line(claims[-1])}."] if claims else []

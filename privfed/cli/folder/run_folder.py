@@ -17,7 +17,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.folder.disk import write_new
 from privfed.core.files import make_folder
 from privfed.core.transcript import FILE as TRANSCRIPT
-from privfed.core.transcript import Transcript
+from privfed.core.transcript import Transcript, has_begun
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
@@ -179,8 +179,7 @@ def _read(path: Path, kind: type[Known], missing: str) -> Known:
 
 def has_transcript(folder: Path) -> bool:
     """Say whether a run has begun here: whether its transcript has one whole line."""
-    path = folder / TRANSCRIPT
-    return path.exists() and b"\n" in path.read_bytes()
+    return has_begun(folder)
 
 
 def read_transcript(folder: Path) -> Transcript:

@@ -26,7 +26,6 @@ from privfed.cli.folder.run_folder import (
     pretty,
     read_transcript,
 )
-from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
@@ -158,11 +157,7 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
 
 
 def _begun(folder: Path) -> Transcript | None:
-    if has_transcript(folder):
-        return read_transcript(folder)
-    # Stopped within its first line: nothing was agreed on yet, so that the run begins anew.
-    (folder / TRANSCRIPT).unlink(missing_ok=True)
-    return None
+    return read_transcript(folder) if has_transcript(folder) else None
 
 
 def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
