@@ -93,7 +93,9 @@ def test_studies_on_pages_are_well(tmp_path: Path) -> None:
 def commands() -> Iterator[tuple[str, list[str], bool]]:
     """Yield every command that a page shows: where, its words, whether it is a line of its own."""
     for page in PAGES:
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        # A line that ends with a backslash goes on in the next one.
+        text = re.sub(r"\\\n +", "", page.read_text(encoding="utf-8"))
+        for number, line in enumerate(text.splitlines(), start=1):
             where = f"{named(page)}, line {number}"
             if whole := re.match(r"    privfed\b(.*)", line):
                 yield where, shlex.split(whole[1], comments=True), True
