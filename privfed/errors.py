@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+FAILED = "error"
+"""Code of the refusal of a client whose own code failed: it tells no more than that."""
+
 
 class PrivFedError(Exception):
     """Base of every error that privfed raises on purpose."""
@@ -95,6 +98,7 @@ class NotEnoughClientsError(ProtocolError):
 
 
 REMEDIES = {
+    FAILED: "Why a client's own code failed is in that client's own log",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
         "They answer questions about twice the agreed n_clusters at most: fit as many clusters as you ask "
@@ -118,14 +122,16 @@ class RefusedError(ProtocolError):
 
     Attributes:
         codes: client name -> code of the refusal.
+        stage: the stage in which they refused.
     """
 
-    def __init__(self, codes: Mapping[str, str], *, stage: str) -> None:
+    def __init__(self, codes: Mapping[str, str], *, stage: str, logs: str = "") -> None:
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
         remedies = "".join(f". {REMEDIES[code]}" for code in sorted(set(self.codes.values()) & set(REMEDIES)))
-        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedies}")
+        here = f". Logs of simulated clients: {logs}" if logs and FAILED in self.codes.values() else ""
+        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedies}{here}")
 
 
 class RepeatsSpentError(ProtocolError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from privfed.core.configuration import Configuration
 from privfed.core.domain import FloatArray
 from privfed.core.engine import Answerer
+from privfed.core.messages import CODE
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question, question_from_bytes
-from privfed.errors import MessageError, PolicyError
+from privfed.errors import FAILED, MessageError, PolicyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,10 @@ def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
 
 
 def refusal_code(error: Exception) -> str:
-    """Return the coded refusal for an error of the client: it never holds the error's text."""
+    """Return the coded refusal for an error of the client: it never holds the error's text.
+
+    Only a policy names its code, in the form of codes.
+    """
     if isinstance(error, PolicyError):
-        return str(error)
-    return "message" if isinstance(error, MessageError) else "error"
+        return str(error) if re.fullmatch(CODE, str(error)) else FAILED
+    return "message" if isinstance(error, MessageError) else FAILED

@@ -19,7 +19,14 @@ from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 from privfed.core.secure_sum import Session, Steps
 from privfed.core.statistics import Statistics
-from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, PrivFedError, RefusedError
+from privfed.errors import (
+    ArgumentError,
+    MessageError,
+    NotEnoughClientsError,
+    PolicyError,
+    PrivFedError,
+    RefusedError,
+)
 from privfed.protocols.answering import admit, answer, refusal_code
 
 
@@ -54,21 +61,24 @@ class PlainClient:
     def step(self, state: int, request: bytes, answerer: Answerer) -> tuple[int, bytes]:
         """Answer one question, each sum number once."""
         try:
-            return self._answer(state, request, answerer)
+            message, question = self._admitted(state, request)
         except PrivFedError as error:
             return state, encode(Refusal(refusal_code(error)))
+        try:
+            own = answer(question, message.index, answerer)
+        except PrivFedError as error:
+            return message.number, encode(Refusal(refusal_code(error)))
+        return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
 
-    def _answer(self, state: int, request: bytes, answerer: Answerer) -> tuple[int, bytes]:
+    def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
         message: PlainRequest = decode(request, PlainRequest, sender="the coordinator", stage="collect")
         if not state < message.number <= self._configuration.terms.max_sums:
             raise MessageError(
                 f"sum {message.number} after {state}", sender="the coordinator", stage="collect"
             )
         if self._refusal is not None:
-            return state, encode(Refusal(self._refusal))
-        question = admit(message.question, self._policy, self._configuration)
-        own = answer(question, message.index, answerer)
-        return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
+            raise PolicyError(self._refusal)
+        return message, admit(message.question, self._policy, self._configuration)
 
 
 class PlainSession:

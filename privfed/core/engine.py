@@ -1,15 +1,23 @@
-"""Who carries the bytes: engines, and clients that answer requests."""
+"""Who carries the bytes: engines, and clients that answer requests.
+
+Law (`tests/protocols/test_errors.py`): whatever fails in a client, it replies with a coded refusal of one
+form, and no request makes it look at its data twice. An error that left it, or left its state as it was,
+would answer a question about its data, as often as a server asks.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Container, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from privfed.core.question import Question
+from privfed.core.messages import CODE, Refusal, encode
+from privfed.core.question import ERRORS, Question
 from privfed.core.statistics import Statistics
-from privfed.errors import MessageError
+from privfed.errors import FAILED, MessageError, PolicyError
 
 Reply = TypeVar("Reply")
 
@@ -56,7 +64,11 @@ class ClientSide(Protocol):
         """Return the state before the first request."""
 
     def step(self, state: Any, request: bytes, answerer: Answerer) -> tuple[Any, bytes]:
-        """Return the next state and the reply; errors become coded refusals, never exceptions."""
+        """Return the next state and the reply; what it refuses is a coded refusal, never an exception.
+
+        All that depends on messages is checked before the answerer is called. From then on the sum is
+        closed: where the answerer refuses, the state is that of an answer, and the refusal is its reply.
+        """
 
 
 class StateStore(Protocol):
@@ -76,23 +88,78 @@ class StateTransaction(Protocol):
         """Store the state durably. Returns only when it would survive a crash."""
 
 
-class Client:
-    """One client: its protocol side, its state store and its answerer."""
+class ErrorLog(Protocol):
+    """A client's own record of its errors. It stays with the client: nothing of it is ever sent."""
 
-    def __init__(self, side: ClientSide, store: StateStore, answerer: Answerer) -> None:
-        self._side = side
-        self._store = store
-        self._answerer = answerer
+    def note(self, error: BaseException) -> None:
+        """Keep an error, with its traceback."""
+
+
+class PythonLog:
+    """A client's errors in the log of its own process, under the name `privfed.client`."""
+
+    def note(self, error: BaseException) -> None:
+        """Keep an error, with its traceback."""
+        logging.getLogger("privfed.client").error("an error in this client's own code", exc_info=error)
+
+
+def note(log: ErrorLog, error: BaseException) -> None:
+    """Keep an error in a client's log. A log that cannot be written to is no reason to stop."""
+    with suppress(Exception):
+        log.note(error)
+
+
+class Client:
+    """One client: its protocol side, its state store, its answerer and its own log of errors."""
+
+    def __init__(
+        self, side: ClientSide, store: StateStore, answerer: Answerer, log: ErrorLog | None = None
+    ) -> None:
+        self._side, self._store, self._answerer = side, store, answerer
+        self._log = PythonLog() if log is None else log
 
     def handle(self, request: bytes) -> bytes:
-        """Answer one request. The new state is stored before the reply is returned."""
+        """Answer one request. The new state is stored before the reply is returned.
+
+        It raises, and replies nothing, only where its state cannot be read or stored.
+        """
         with self._store.transaction() as transaction:
             state = transaction.load()
             if state is None:
                 state = self._side.initial()
-            state, reply = self._side.step(state, request, self._answerer)
+            state, reply = self._step(state, request)
             transaction.save(state)
         return reply
+
+    def _step(self, state: Any, request: bytes) -> tuple[Any, bytes]:
+        """Return the next state and the reply; after an error those of a sum that the client refuses."""
+        for answerer in (self._answer, _refuse):
+            try:
+                return self._side.step(state, request, answerer)
+            except ERRORS as error:
+                note(self._log, error)
+        return state, encode(Refusal(FAILED))
+
+    def _answer(self, question: Question, index: int) -> tuple[Statistics, int]:
+        """Answer a question.
+
+        Raises:
+            PolicyError: the policy refuses, or the answer failed, which its text does not say more of.
+        """
+        try:
+            statistics, clipped = self._answerer(question, index)
+            question.spec.check(statistics)
+            return statistics, clipped
+        except ERRORS as error:
+            if isinstance(error, PolicyError) and re.fullmatch(CODE, str(error)):
+                raise
+            note(self._log, error)
+            raise PolicyError(FAILED) from None
+
+
+def _refuse(question: Question, index: int) -> tuple[Statistics, int]:
+    """Refuse to answer, without a look at the data."""
+    raise PolicyError(FAILED)
 
 
 def gather(

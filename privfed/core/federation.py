@@ -16,7 +16,7 @@ from privfed.core.domain import Domain
 from privfed.core.engine import Engine
 from privfed.core.secure_sum import Session, Steps
 from privfed.core.transcript import Asked, Ended, Transcript
-from privfed.errors import ArgumentError, ResumeError
+from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
 
 Outcome = TypeVar("Outcome")
 Watcher = Callable[[int, Ask, Total], None]
@@ -58,6 +58,7 @@ class Federation:
         ledger: pays for questions and noises them; needed where the configuration claims privacy.
         timeout: seconds that a client may take for one reply; None waits for all.
         watch: called after every opened sum with its index, question and total.
+        logs: in a simulation, says where clients' own logs of errors lie; empty where none was written.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Federation:
         ledger: Ledger | None = None,
         timeout: float | None = None,
         watch: Watcher | None = None,
+        logs: Callable[[], str] = str,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -80,7 +82,7 @@ class Federation:
         self.transcript = transcript
         self.traffic = Traffic(0, {}, {})
         self._session, self._engine, self._timeout = session, engine, timeout
-        self._domain, self.ledger, self._watch = domain, ledger, watch
+        self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
         self._opened = False
         self._replay = self._begin(opens_to, reveals)
         self._index = 0
@@ -187,6 +189,10 @@ class Federation:
         except StopIteration as finished:
             outcome: Outcome = finished.value
             return outcome
+        except RefusedError as error:
+            if FAILED not in error.codes.values():
+                raise
+            raise RefusedError(error.codes, stage=error.stage, logs=self._logs()) from None
 
     def _count(self, requests: Iterable[tuple[int, bytes]], replies: Iterable[tuple[int, bytes]]) -> None:
         self.traffic.exchanges += 1

@@ -46,10 +46,14 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return frozen_array(np.frombuffer(self.data, dtype="<f8").reshape(self.shape))
 
 
+CODE = "^[a-z0-9_:]{0,64}$"
+"""Form of the codes of refusals."""
+
+
 class Refusal(Message, frozen=True):
     """A client's coded refusal. The code depends on messages and policy, never on data."""
 
-    code: Annotated[str, msgspec.Meta(max_length=64, pattern="^[a-z0-9_:]*$")]
+    code: Annotated[str, msgspec.Meta(pattern=CODE)]
 
 
 _encode = msgspec.msgpack.Encoder().encode

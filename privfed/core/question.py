@@ -28,6 +28,9 @@ from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError
 
+ERRORS = (Exception, SystemExit)
+"""What a question's code may raise, whoever wrote it; only who stops the process is let through."""
+
 
 class AdditiveOver(Enum):
     """Over what a question's statistics add up."""
@@ -45,11 +48,13 @@ class ClientData:
             is asked of a client without rows.
         labels: int64 codes of shape (n_rows,), or None.
         cache: what questions keep between sums (local centroids, clipped rows); it never leaves.
+        errors: of answers that zeros stood in for (`Noised`), for the client's own log.
     """
 
     features: FloatArray
     labels: npt.NDArray[np.int64] | None = None
     cache: dict[object, object] = field(default_factory=dict, repr=False)
+    errors: list[BaseException] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         features = frozen_array(self.features)
@@ -181,15 +186,6 @@ class Question(ABC):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass: exactly what each would answer alone."""
-
-    def answer_in_any_case(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients, all of them: for answers that are noised, since an error would tell.
-
-        A question that runs a user's function has something to do here; others have no error to catch.
-        """
-        return self.answer_all(clients, generators)
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness

@@ -116,8 +116,8 @@ class StatisticsSpec:
     def _flat(self, field: str) -> FloatArray:
         return frozen_array(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))
 
-    def flatten(self, statistics: Statistics) -> FloatArray:
-        """Return the statistics as one float64 vector of shape (size,).
+    def check(self, statistics: Statistics) -> None:
+        """Check names and shapes.
 
         Raises:
             ArgumentError: the statistics have another layout.
@@ -126,6 +126,14 @@ class StatisticsSpec:
             raise ArgumentError(
                 f"statistics have layout {statistics.layout}, the question asks for {self.layout}."
             )
+
+    def flatten(self, statistics: Statistics) -> FloatArray:
+        """Return the statistics as one float64 vector of shape (size,).
+
+        Raises:
+            ArgumentError: the statistics have another layout.
+        """
+        self.check(statistics)
         return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
 
     def unflatten(self, vector: FloatArray) -> Statistics:

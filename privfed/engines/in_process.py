@@ -7,9 +7,9 @@ from typing import overload
 
 import numpy as np
 
-from privfed.core.engine import Answerer, Client, Exchange, Replies
+from privfed.core.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies, note
 from privfed.core.federation import client_generator
-from privfed.core.question import ClientData, Question
+from privfed.core.question import ERRORS, ClientData, Question
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
 
@@ -38,6 +38,13 @@ class _Generators(Sequence[np.random.Generator]):
         return self._made[place]
 
 
+_Answer = tuple[Statistics, int]
+
+
+class AnswerError(Exception):
+    """A question's code failed on a client's rows; the cause says how, in that client's own log only."""
+
+
 class Pool:
     """The data of all simulated clients; answers a question for all clients of an exchange in one pass.
 
@@ -45,14 +52,22 @@ class Pool:
         data: each client's data, by position.
         names: each client's name, by position; keys its generator.
         seed: of the clients' simulation randomness.
+        logs: each client's own log of errors, by position; by default that of the process.
     """
 
-    def __init__(self, data: Sequence[ClientData], names: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        data: Sequence[ClientData],
+        names: Sequence[str],
+        seed: int,
+        logs: Sequence[ErrorLog] | None = None,
+    ) -> None:
         self._data, self._names, self._seed = data, names, seed
+        self._logs = [PythonLog()] * len(data) if logs is None else logs
         self._members: tuple[int, ...] = ()
         self._question: Question | None = None
         self._index = -1
-        self._answers: dict[int, tuple[Statistics, int]] = {}
+        self._answers: dict[int, _Answer | BaseException] = {}
 
     def expect(self, members: Iterable[int]) -> None:
         """Name the clients that the next questions go to."""
@@ -67,16 +82,35 @@ class Pool:
                 self._answers = self._answer_all(question, index, members)
                 self._question, self._index = question, index
             # Once each: a sum that is asked again gets noise of its own.
-            return self._answers.pop(client)
+            found = self._answers.pop(client)
+            if isinstance(found, BaseException):
+                raise AnswerError("this client's answer failed") from found
+            return found
 
         return answer
 
     def _answer_all(
         self, question: Question, index: int, members: tuple[int, ...]
-    ) -> dict[int, tuple[Statistics, int]]:
+    ) -> dict[int, _Answer | BaseException]:
+        try:
+            return {**self._in_one_pass(question, index, members)}
+        except ERRORS:
+            # One by one, as if each were alone: one client's error is not the others'.
+            return {i: self._alone(question, index, i) for i in members}
+
+    def _alone(self, question: Question, index: int, client: int) -> _Answer | BaseException:
+        try:
+            return self._in_one_pass(question, index, (client,))[client]
+        except ERRORS as error:
+            return error
+
+    def _in_one_pass(self, question: Question, index: int, members: tuple[int, ...]) -> dict[int, _Answer]:
         within = [self._data[i].within(question.ranges) for i in members]
         generators = _Generators(self._seed, [self._names[i] for i in members], index)
         answers = question.answer_all([data for data, _ in within], generators)
+        for i, (data, _) in zip(members, within, strict=True):
+            while data.errors:
+                note(self._logs[i], data.errors.pop(0))
         return {i: (answer, moved) for i, answer, (_, moved) in zip(members, answers, within, strict=True)}
 
 

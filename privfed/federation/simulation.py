@@ -18,10 +18,11 @@ from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
+from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError
 from privfed.federation.builder import configuration_of, protocol_of
 from privfed.federation.clients import Clients, gather
-from privfed.federation.run_dir import check_fresh, check_ledgers, folder_to_resume, ledger_of
+from privfed.federation.run_dir import CLIENTS, check_fresh, check_ledgers, folder_to_resume, ledger_of
 from privfed.party.guard import GuardedAnswerer
 from privfed.party.state import MemoryStore
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
@@ -35,10 +36,14 @@ class Simulation:
     Args:
         faults: what goes wrong.
         record: "digests", or "messages" to keep masked bytes whole in the transcript.
+        logs: folder of the clients' own logs, where errors in their code go with their tracebacks. By
+            default `clients` in the run's folder; without one, and under differential privacy, where an
+            error tells of the rows, a fresh folder `privfed-clients-...` among the system's temporary files.
     """
 
     faults: Sequence[Fault] = ()
     record: str = "digests"
+    logs: str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.record not in ("digests", "messages"):
@@ -71,14 +76,15 @@ def simulate(
     if configuration.privacy is not None and domain is not None:
         # Questions know the box around a ball: each client moves its own rows onto the ball.
         data = tuple(own.inside(domain) for own in data)
-    pool = Pool(data, clients.names, configuration.seed)
+    logs = _logs(simulation, configuration, folder)
+    pool = Pool(data, clients.names, configuration.seed, [logs.of(i) for i in positions])
     policy = policy or ClientPolicy()
     members = {}
     for i in positions:
         answerer = _answerer(pool.answerer(i), configuration, folder, i)
         if policy.guards:
             answerer = GuardedAnswerer(answerer, policy, MemoryStore(), configuration)
-        members[i] = Client(sides[i], MemoryStore(), answerer)
+        members[i] = Client(sides[i], MemoryStore(), answerer, logs.of(i))
     ledger = None
     if configuration.privacy is not None:
         ledger = BudgetLedger(configuration, spare=spare, unopened=unopened(transcript))
@@ -92,6 +98,7 @@ def simulate(
         domain=domain,
         ledger=ledger,
         watch=watch,
+        logs=lambda: logs.where,
     )
     if resume and folder is not None and configuration.privacy is not None:
         check_ledgers(folder, configuration, transcript)
@@ -105,6 +112,13 @@ def _transcript(folder: Path | None, simulation: Simulation, resume: bool) -> Tr
     if folder is not None:
         check_fresh(folder)
     return Transcript(folder, record)
+
+
+def _logs(simulation: Simulation, configuration: Configuration, folder: Path | None) -> ClientLogs:
+    private = configuration.privacy is not None
+    if simulation.logs is not None:
+        return ClientLogs(Path(simulation.logs), silent=private)
+    return ClientLogs(None if folder is None or private else folder / CLIENTS, silent=private)
 
 
 def _answerer(answerer: Answerer, configuration: Configuration, folder: Path | None, client: int) -> Answerer:

@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from privfed.core.engine import StateTransaction
 from privfed.core.files import make_folder, open_file
+from privfed.errors import RunFolderError
 
 
 class MemoryStore:
@@ -59,8 +62,23 @@ class FileStore:
             yield self
 
     def load(self) -> Any | None:
-        """Return the state, or None where there is no file yet."""
-        return self._decode(self._path.read_bytes()) if self._path.exists() else None
+        """Return the state, or None where there is no file yet.
+
+        Raises:
+            RunFolderError: the file is damaged. What this client has done is not known then, so that
+                nothing stands in for it.
+        """
+        if not self._path.exists():
+            return None
+        data = self._path.read_bytes()
+        try:
+            return self._decode(data)
+        except (msgspec.MsgspecError, ValueError):
+            # The decoder's own words may quote what it read.
+            raise RunFolderError(
+                f"{self._path} is damaged, and with it what this client has done. Do not take an older copy; "
+                "let the client sit out, and begin anew with an agreement that it has answered nothing of."
+            ) from None
 
     def save(self, state: Any) -> None:
         """Replace the file atomically; return once file and folder are on disk."""

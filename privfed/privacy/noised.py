@@ -8,20 +8,21 @@ is already noised, whatever sum it goes through. Only where the server noises a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
 from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.question import ERRORS, AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PolicyError
 from privfed.privacy.bounds import RecordBounded, check_bound, step_of
 from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureBits, discrete_gaussian
 from privfed.privacy.skellam import skellam
@@ -31,6 +32,39 @@ TAIL = 40.0
 
 MOST_STEPS = 2.0**52
 """Largest answer in steps: float64 holds it, and the sums of records in it, exactly."""
+
+
+_Asked = Callable[[Sequence[ClientData], Sequence[np.random.Generator]], list[Statistics]]
+"""How the question without noise is answered for several clients."""
+
+
+class _Rewound(Sequence[np.random.Generator]):
+    """Clients' generators that can be put back to where they were when they were first used."""
+
+    def __init__(self, generators: Sequence[np.random.Generator]) -> None:
+        self._generators, self._before = generators, dict[int, Mapping[str, Any]]()
+
+    def __len__(self) -> int:
+        return len(self._generators)
+
+    @overload
+    def __getitem__(self, place: int) -> np.random.Generator: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[np.random.Generator]: ...
+
+    def __getitem__(self, place: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        generator = self._generators[place]
+        if place not in self._before:
+            self._before[place] = generator.bit_generator.state
+        return generator
+
+    def rewind(self) -> None:
+        """Put all of them back."""
+        for place, state in self._before.items():
+            self._generators[place].bit_generator.state = state
 
 
 @register
@@ -164,41 +198,71 @@ class Noised(Question):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass, each with noise of its own, where it is the clients'."""
-        with np.errstate(all="ignore"):  # A warning would tell of the rows.
-            asked = self._asked(clients, generators)
-        return self._noised(asked, generators)
+        """Answer for several clients in one pass, each with noise of its own, where it is the clients'.
+
+        Every client answers, whatever its rows make of the question (`_exact`).
+        """
+        return self._noised(clients, generators, self.inner.answer_all)
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
         """Answer for several clients, with noise on answers that show no small group."""
-        answers = self.inner.answer_coarsely(clients, generators, coarseness)
-        return self._noised(np.stack([self.inner.spec.flatten(own) for own in answers]), generators)
+        if self.inner.declaration is None:
+            raise PolicyError("policy:undeclared")
+        return self._noised(clients, generators, partial(self.inner.answer_coarsely, coarseness=coarseness))
 
-    def _noised(self, flat: FloatArray, generators: Sequence[np.random.Generator]) -> list[Statistics]:
-        # What is no number would be refused by the sum, and so tell of the rows.
-        flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
-        exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
-        exact = np.clip(exact, *self._ends)
+    def _noised(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
+    ) -> list[Statistics]:
+        exact = self._exact(clients, generators, asked)
         if not self.by_server:
-            exact = exact + self._noise(len(flat), generators)
+            exact = exact + self._noise(len(exact), generators)
         noised = exact * self._flat_steps
         return [self.inner.spec.unflatten(vector) for vector in noised]
 
-    def _asked(self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]) -> FloatArray:
-        """Return what `inner` is answered, (n_clients, spec.size); only clients with rows are asked it."""
+    def _exact(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
+    ) -> FloatArray:
+        """Return the answers before noise, in steps, float64 of shape (n_clients, spec.size).
+
+        A client whose answer fails answers zeros, and keeps the error to itself: an error, a refusal or a
+        warning would tell of its rows. At unit "client" zeros are within its limits like any other answer.
+        At unit "record" they are as far from other answers as these are long, so that the claim rests on
+        bounded questions that fail for no rows.
+        """
+        kept = _Rewound(generators)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                return self._in_steps(clients, kept, asked)
+            except ERRORS:
+                # One by one, as if each were alone: one client's error changes no other's answer.
+                kept.rewind()
+                pairs = zip(clients, kept, strict=True)
+                return np.concatenate([self._alone(*pair, asked) for pair in pairs])
+
+    def _alone(self, client: ClientData, generator: np.random.Generator, asked: _Asked) -> FloatArray:
+        try:
+            return self._in_steps([client], [generator], asked)
+        except ERRORS as error:
+            client.errors.append(error)
+            return np.clip(np.zeros((1, self.inner.spec.size)), *self._ends)
+
+    def _in_steps(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], asked: _Asked
+    ) -> FloatArray:
         flat = np.zeros((len(clients), self.inner.spec.size))
         held = [i for i, client in enumerate(clients) if client.n_rows]
-        if len(held) == len(clients):
-            answers = self.inner.answer_in_any_case(clients, generators)
-        else:
+        if len(held) < len(clients):
             # No question has to know what a mean or a nearest row of nothing is.
-            asked = [clients[i] for i in held], [generators[i] for i in held]
-            answers = self.inner.answer_in_any_case(*asked) if held else []
-        for i, answer in zip(held, answers, strict=True):
+            clients, generators = [clients[i] for i in held], [generators[i] for i in held]
+        for i, answer in zip(held, asked(clients, generators) if held else [], strict=True):
             flat[i] = self.inner.spec.flatten(answer)
-        return flat
+        # What is no number would be refused by the sum, and so tell of the rows.
+        flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
+        exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
+        return np.clip(exact, *self._ends)
 
     def _limited(self, flat: FloatArray) -> FloatArray:
         """Clip each entry of each client to its limit, and truncate toward zero: in steps."""

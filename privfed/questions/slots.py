@@ -75,12 +75,6 @@ class Slots(Question):
         """Answer for several clients, each in the first slot."""
         return [self._first(own) for own in self.inner.answer_all(clients, generators)]
 
-    def answer_in_any_case(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients, all of them, each in the first slot."""
-        return [self._first(own) for own in self.inner.answer_in_any_case(clients, generators)]
-
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:

@@ -68,7 +68,8 @@ class GroupClient:
         """Answer one request, or refuse it with a code that depends on messages and policy only.
 
         A refusal changes no state but for totals: those that came with the request and hold are opened
-        and stay so, and one that does not hold ends the fit and erases its keys.
+        and stay so, and one that does not hold ends the fit and erases its keys. A refusal of the answerer
+        closes the attempt as an answer does.
         """
         if equal(digest("request", request), state.reply_to):
             return state, state.reply
@@ -81,12 +82,13 @@ class GroupClient:
             if isinstance(message, RosterRequest):
                 state, reply = self._setup.join(state, message)
             else:
-                if state.group is None:
+                before = state.group
+                if before is None:
                     raise _misplaced("before the set-up")
-                channel = Channel(state.group.channel, state.group.session, self._me)
-                state, answered = self._in_fit(state, state.group, channel, message, answerer)
+                channel = Channel(before.channel, before.session, self._me)
+                state, answered = self._in_fit(state, before, channel, message, answerer)
                 reply = channel.up(message.number, message.stage, answered)
-                if isinstance(answered, Refusal):
+                if isinstance(answered, Refusal) and not _closes(before, state.group):
                     return state, reply
         except (PrivFedError, CryptographyError) as error:
             return state, encode(Refusal(refusal_code(error)))
@@ -116,13 +118,15 @@ class GroupClient:
 
     def _answered(
         self, state: State, group: Group, number: int, message: OpenRequest, answerer: Answerer
-    ) -> tuple[State, Contribution]:
-        cohort, body = 0, b""
+    ) -> tuple[State, Contribution | Refusal]:
+        cohort: int = 0
+        body: bytes | Refusal = b""
         if message.asks:
             group, cohort, body = self._contribute(state, group, number, message.index, answerer)
-        tag = tag_of(group.secret, number, group.head)
         state = msgspec.structs.replace(state, group=group, answered=state.answered + bool(body))
-        return state, Contribution(cohort, tag, body)
+        if isinstance(body, Refusal):
+            return state, body
+        return state, Contribution(cohort, tag_of(group.secret, number, group.head), body)
 
     def _asked_again(self, group: Group, known: bytes) -> Group:
         """Count what gives totals that differ by a client: a sum asked again, and a client named lost.
@@ -174,8 +178,11 @@ class GroupClient:
 
     def _contribute(
         self, state: State, group: Group, number: int, index: int, answerer: Answerer
-    ) -> tuple[Group, int, bytes]:
-        """Answer the question that the totals imply; return the cohort and the sealed answer."""
+    ) -> tuple[Group, int, bytes | Refusal]:
+        """Answer the question that the totals imply; return the cohort and the sealed answer.
+
+        A refusal in its place comes from the answerer, and counts as an answer.
+        """
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
             raise _misplaced("a sum that is open")
@@ -190,8 +197,17 @@ class GroupClient:
         if len(circle.members) < needed(len(circle.cohort), terms):
             raise PolicyError("members:few")
         question = admit(circle.question, self._policy, configuration, server_opens=False)
-        body = self._scheme.upload(group, circle, answer(question, index, answerer))
-        return msgspec.structs.replace(group, pending=number), label, body
+        answered = msgspec.structs.replace(group, pending=number)
+        try:
+            own = answer(question, index, answerer)
+            return answered, label, self._scheme.upload(group, circle, own)
+        except (PrivFedError, CryptographyError) as error:
+            return answered, label, Refusal(refusal_code(error))
+
+
+def _closes(before: Group, after: Group | None) -> bool:
+    """Say whether a request closed an attempt: it was answered, or refused by the answerer."""
+    return after is not None and after.last > before.last
 
 
 def total_of(circle: Circle, opened: Opened) -> Total:

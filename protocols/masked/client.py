@@ -17,7 +17,7 @@ from privfed.core.messages import Message, Refusal, decode, encode
 from privfed.core.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.crypto.fixed_point import Grid, Words, grid_of
+from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
@@ -246,42 +246,49 @@ class MaskedClient:
         header = sum_header(
             keys.session, number, message.index, message.question, cohort.digest, message.prepared
         )
-        own = answer(question, message.index, answerer)
+        masks = self._masks(keys, secrets, header, message, prepared, number)
         grid = grid_of(message.question, len(cohort.members))
-        words = grid.encode(own.vector, own.clipped)
-        self._mask(words, grid, keys, secrets, header, message, prepared, number)
         receipts = b"".join(
             mac(keys.pairs[j].receipt, receipt_data(number, self._me, j, header)) for j in prepared
         )
-        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer)
         later = {r: kept for r, kept in keys.secrets.items() if r > number}
         keys = msgspec.structs.replace(
-            keys, last=number, answered=keys.answered + 1, secrets=later, pending=pending
+            keys, last=number, answered=keys.answered + 1, secrets=later, pending=None
         )
         keys, preparations = self._prepare(keys, message.upcoming)
+        # Nothing so far depends on the data. From here on the sum is closed, whatever comes of them.
+        try:
+            own = answer(question, message.index, answerer)
+        except PrivFedError as error:
+            return keys, Refusal(refusal_code(error))
+        words = grid.encode(own.vector, own.clipped)
+        masker = Masker(grid)
+        for key, adds in masks:
+            (masker.add if adds else masker.subtract)(words, key)
+        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer)
+        keys = msgspec.structs.replace(keys, pending=pending)
         return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
 
-    def _mask(
+    def _masks(
         self,
-        words: Words,
-        grid: Grid,
         keys: Fit,
         secrets: Secrets,
         header: bytes,
         message: CollectRequest,
         prepared: tuple[int, ...],
         number: int,
-    ) -> None:
-        masker = Masker(grid)
-        masker.add(words, self_mask_key(secrets.seed, keys.session, number, self._me, header))
+    ) -> list[tuple[bytes, bool]]:
+        """Return the keys of all masks of an answer, and whether each mask is added."""
         own = parsed(secrets.mask)
+        masks = [(self_mask_key(secrets.seed, keys.session, number, self._me, header), True)]
         for place, j in enumerate(prepared):
             theirs = part(message.mask_keys, place, KEY_BYTES)
             try:
                 key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header)
             except CryptographyError:
                 raise PolicyError(f"box:{j}") from None
-            (masker.add if self._me < j else masker.subtract)(words, key)
+            masks.append((key, self._me < j))
+        return masks
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: for each prepared neighbour a share of one secret, never of two."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from privfed.core.engine import Client
+from privfed.core.messages import Refusal, encode
 from privfed.engines import FileStore, MemoryStore
+from privfed.errors import RunFolderError
 
 
 def store_of(path: Path) -> FileStore:
@@ -159,6 +161,16 @@ def test_client_stores_its_state_before_it_replies(tmp_path: Path) -> None:
 
     assert client().handle(b"a") == b"1"
     assert client().handle(b"b") == b"2"
-    with pytest.raises(RuntimeError):
-        client().handle(b"fail")
+    assert client().handle(b"fail") == encode(Refusal("error"))
     assert client().handle(b"c") == b"3"
+
+
+def test_damaged_state_is_an_error_that_names_the_file_and_nothing_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "client.state"
+    path.write_bytes(b"secret")
+    with pytest.raises(RunFolderError, match="damaged") as caught, store_of(path).transaction() as stored:
+        stored.load()
+    assert str(path) in str(caught.value) and "secret" not in str(caught.value)
+    with pytest.raises(RunFolderError):
+        Client(Counting(), store_of(path), lambda question, index: (None, 0)).handle(b"a")  # type: ignore[arg-type,return-value]
+    assert path.read_bytes() == b"secret"

@@ -5,7 +5,6 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, equations 3
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,22 +119,6 @@ class WeightedCentroids(_LocalSteps):
         """Answer for several clients; every weighting sees their updates without small clusters."""
         updates = self.coarse_updates(clients, coarseness)
         return [self._weighted(update, weights_by(self.weights, update)) for update in updates]
-
-    def answer_in_any_case(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients, with weights of zero for those whose weights cannot be had."""
-        with np.errstate(all="ignore"):
-            return [self._weighted(one, self._weights_or_zeros(one)) for one in self.updates(clients)]
-
-    def _weights_or_zeros(self, update: LocalUpdate) -> FloatArray:
-        # An error of a user's function would tell of the rows, and so would a warning.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                return weights_by(self.weights, update)
-            except Exception:  # Whatever it raises.
-                return np.zeros(len(self.centers))
 
     def _weighted(self, update: LocalUpdate, weight: FloatArray) -> Statistics:
         return Statistics(weight=weight, weighted=weight[:, None] * update.centers)

@@ -102,7 +102,7 @@ class ClientLengths(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        return self._spread(clients, self.inner.answer_in_any_case(clients, generators))
+        return self._spread(clients, self.inner.answer_all(clients, generators))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness

@@ -166,7 +166,7 @@ class LocalMovements(SumsInCells):
     ) -> list[Statistics]:
         """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
         with np.errstate(all="ignore"):  # A warning would tell of the rows.
-            return self._moved(self.steps.answer_in_any_case(clients, generators))
+            return self._moved(self.steps.answer_all(clients, generators))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness

@@ -181,7 +181,8 @@ def test_altered_requests_of_plain_sums_never_raise_in_a_client() -> None:
         request = rng.choice(ALTERED)(rng, exchange.requests[0])
         state, reply = side.step(0, request, run.answerer(0))
         answer = refusal_or_none(reply)
-        assert answer is None or (state == 0 and CODE.fullmatch(answer.code))
+        # Another question that is well formed reaches the answerer, which fails: that closes the sum.
+        assert answer is None or (CODE.fullmatch(answer.code) and state == (answer.code == "error"))
     state, _ = side.step(0, exchange.requests[0], run.answerer(0))
     assert side.step(state, exchange.requests[0], run.answerer(0)) == (state, encode(Refusal("message")))
 
