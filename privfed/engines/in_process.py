@@ -12,6 +12,7 @@ from privfed.core.federation import client_generator
 from privfed.core.question import ERRORS, ClientData, Question
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
+from privfed.privacy.noised import Noised
 
 
 class _Generators(Sequence[np.random.Generator]):
@@ -93,19 +94,30 @@ class Pool:
         self, question: Question, index: int, members: tuple[int, ...]
     ) -> dict[int, _Answer | BaseException]:
         try:
-            return {**self._in_one_pass(question, index, members)}
+            return {**self._in_one_pass(question, index, members, self._data)}
         except ERRORS:
             # One by one, as if each were alone: one client's error is not the others'.
             return {i: self._alone(question, index, i) for i in members}
 
     def _alone(self, question: Question, index: int, client: int) -> _Answer | BaseException:
         try:
-            return self._in_one_pass(question, index, (client,))[client]
+            return self._in_one_pass(question, index, (client,), self._data)[client]
         except ERRORS as error:
-            return error
+            if not isinstance(question, Noised):
+                return error
+            note(self._logs[client], error)
+        # Under noise everyone answers: no refusal may tell that rows were too many, say, to be clipped.
+        nothing = ClientData(np.empty((0, question.ranges.n_features)))
+        return self._in_one_pass(question, index, (client,), {client: nothing})[client]
 
-    def _in_one_pass(self, question: Question, index: int, members: tuple[int, ...]) -> dict[int, _Answer]:
-        within = [self._data[i].within(question.ranges) for i in members]
+    def _in_one_pass(
+        self,
+        question: Question,
+        index: int,
+        members: tuple[int, ...],
+        rows: Sequence[ClientData] | Mapping[int, ClientData],
+    ) -> dict[int, _Answer]:
+        within = [rows[i].within(question.ranges) for i in members]
         generators = _Generators(self._seed, [self._names[i] for i in members], index)
         answers = question.answer_all([data for data, _ in within], generators)
         for i, (data, _) in zip(members, within, strict=True):

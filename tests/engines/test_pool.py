@@ -12,7 +12,8 @@ from privfed.core.domain import Ranges
 from privfed.core.federation import client_generator
 from privfed.core.question import AdditiveOver, ClientData, Question
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.engines.in_process import Pool
+from privfed.engines.in_process import AnswerError, Pool
+from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums
 
@@ -90,3 +91,65 @@ def test_noise_is_drawn_anew_where_a_sum_is_asked_again() -> None:
     pool.expect([0, 1, 2])
     first, second = ([pool.answerer(i)(question, 0)[0]["drawn"][0] for i in range(3)] for _ in range(2))
     assert len({*first, *second}) == 6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fails(Draws):
+    """Ask for a number that each client draws; who holds a negative first value fails, after drawing."""
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        answers = super().answer_all(clients, generators)
+        if any(client.features[0, 0] < 0 for client in clients):
+            raise PolicyError("policy:budget")
+        return answers
+
+
+class Kept:
+    """A log that keeps errors."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def note(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def test_one_clients_error_is_not_the_others() -> None:
+    rows = [ClientData(np.array([[first, 0.0]])) for first in (1.0, -1.0, 2.0)]
+    pool = Pool(rows, ["a", "b", "c"], seed=5)
+    pool.expect([0, 1, 2])
+    for client in (0, 2):
+        drawn = pool.answerer(client)(Fails(ranges=RANGES), 3)[0]["drawn"][0]
+        assert drawn == client_generator(5, "abc"[client], 3).uniform()
+    # Not as its own: it might pass for a refusal of the policy, and its text for a code.
+    with pytest.raises(AnswerError) as caught:
+        pool.answerer(1)(Fails(ranges=RANGES), 3)
+    assert isinstance(caught.value.__cause__, PolicyError)
+
+
+@pytest.mark.parametrize("fails", ["the question", "clipping"])
+def test_under_noise_every_client_answers_and_errors_go_to_its_log(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = (1.0, -1.0 if fails == "the question" else 3.0, 2.0)
+    rows, logs = [ClientData(np.array([[first, 0.0]])) for first in values], [Kept() for _ in values]
+    if fails == "clipping":
+        within = ClientData.within
+        monkeypatch.setattr(
+            ClientData, "within", lambda own, ranges: within(own, ranges) if own is not rows[1] else 1 // 0
+        )
+    one = np.array([1.0])
+    question = Noised(ranges=RANGES, inner=Fails(ranges=RANGES), sigma=one, limits=one, rehearsal=True)
+    pool = Pool(rows, ["a", "b", "c"], seed=5, logs=logs)
+    pool.expect([0, 1, 2])
+    told = [pool.answerer(i)(question, 0)[0]["drawn"][0] for i in range(3)]
+    alone = Pool(rows[:1] + rows[2:], ["a", "c"], seed=5)
+    alone.expect([0, 1])
+    assert [told[0], told[2]] == [alone.answerer(i)(question, 0)[0]["drawn"][0] for i in range(2)]
+    # Noise of one step on nothing.
+    assert abs(told[1]) <= 40 * question.steps[0] < abs(told[0])
+    assert [len(log.errors) for log in logs] == [0, 1, 0]
+    kind = PolicyError if fails == "the question" else ZeroDivisionError
+    assert isinstance(logs[1].errors[0], kind)

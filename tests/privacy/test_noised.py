@@ -1,5 +1,6 @@
 """The contract of a noised question: its grid, its clipping, its ranges, and whose noise is whose."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -319,3 +320,28 @@ def test_a_rehearsals_noise_is_its_clients_whoever_else_has_rows(name: str) -> N
     ]
     np.testing.assert_array_equal(question.spec.flatten(found[0][1]), question.spec.flatten(found[1][1]))
     assert np.any(question.spec.flatten(found[1][0]))  # Noise, not zeros.
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError(), ArgumentError("my rows"), SystemExit(1)])
+@pytest.mark.parametrize("limits", [(), (2.0, 2.0, 2.0)], ids=["record", "client"])
+def test_whatever_a_question_raises_its_client_answers_noise(
+    error: BaseException, limits: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, rows = noised(limits=limits), [data(seed) for seed in range(3)]
+    whole = question.answer_all(rows, [np.random.default_rng(seed) for seed in range(3)])
+    honest = type(RECORDS).answer_all
+
+    def failing(asked: Question, clients: Any, generators: Any) -> Any:
+        if rows[1] in clients:
+            warnings.warn("my rows", RuntimeWarning, stacklevel=1)
+            raise error
+        return honest(asked, clients, generators)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(RECORDS), "answer_all", failing)
+    told = question.answer_all(rows, [np.random.default_rng(seed) for seed in range(3)])
+    for i in (0, 2):
+        assert all(np.array_equal(told[i][name], whole[i][name]) for name in told[i])
+    low, high = question.inner.spec.low, question.inner.spec.high
+    nothing = question.spec.flatten(told[1]) - np.clip(0.0, low, high)
+    assert (np.abs(nothing) <= 8 * question.shares * question.spec.resolution).all() and nothing.any()
+    assert rows[1].errors == [error] and not rows[0].errors and not rows[2].errors
