@@ -66,7 +66,8 @@ class Checks:
         if not equal(words.tobytes(), self._words(slots).tobytes()):
             raise IntegrityError(
                 "the check words of an opened sum do not hold: it is not the sum of the clients' answers to "
-                "this question. The fit ends and its key is erased; the coordinator did not simply add."
+                "this question. The fit ends and its key is erased; the coordinator did not simply add, or a "
+                "client sent check words that are not of its answer."
             )
         return slots
 

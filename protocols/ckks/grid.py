@@ -149,7 +149,10 @@ class SlotGrid:
         who, clipped = totals[self.entries + 1 :], int(totals[self.entries])
         if clipped < 0 or not np.isin(who, (0, 1)).all():
             raise IntegrityError(
-                "an opened sum does not hold each client once at most; the coordinator did not simply add."
+                "an opened sum does not hold each client once at most, though its check words hold: one of "
+                "the clients wrote a wrong entry, not a coordinator that none of them helps. It may be another "
+                "than the one that the entry is of, so that none is named. The fit ends; begin one without "
+                "those that you do not trust."
             )
         return Decoded(self._values(totals), clipped, tuple(np.flatnonzero(who).tolist()))
 

@@ -102,7 +102,12 @@ class MaskScheme:
             raise _wrong(circle)
         vector, clipped, contributors = grid.decode(words)
         if contributors != len(circle.members):
-            raise _wrong(circle)
+            raise IntegrityError(
+                f"the sum of {len(circle.members)} clients counts {contributors}, though its check words "
+                "hold: one of the clients sent a wrong count, not a coordinator that none of them helps. "
+                "Masked answers do not tell which client. Nothing is released and the fit ends; begin a new "
+                "one without those that you do not trust."
+            )
         return Opened(vector, clipped, circle.members, words.astype("<u8").tobytes())
 
     def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
@@ -181,7 +186,8 @@ def _grid(circle: Circle) -> Grid:
 def _wrong(circle: Circle) -> IntegrityError:
     return IntegrityError(
         f"what the coordinator sent is not the sum of the {len(circle.members)} clients that it names: masks "
-        "or check words do not fit. Nothing is released and the fit ends; begin a new one."
+        "or check words do not fit, its own or those of a client. Nothing is released and the fit ends; "
+        "begin a new one."
     )
 
 

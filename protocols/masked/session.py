@@ -361,7 +361,8 @@ class MaskedSession:
         if contributors != len(flight.living):
             raise IntegrityError(
                 f"sum {flight.number} of {len(flight.living)} clients counts {contributors}: masks did not "
-                "cancel, or a client sent a wrong count; nothing is released."
+                "cancel, or a client sent a wrong count; nothing is released. Masked answers do not tell "
+                "which client it was: ask again, or begin a fit without those that you do not trust."
             )
         return Total(
             statistics=question.spec.unflatten(vector),
