@@ -150,9 +150,9 @@ class SlotGrid:
         if clipped < 0 or not np.isin(who, (0, 1)).all():
             raise IntegrityError(
                 "an opened sum does not hold each client once at most, though its check words hold: one of "
-                "the clients wrote a wrong entry, not a coordinator that none of them helps. The entry may be "
-                "of another client than wrote it, so that none is named. The fit ends; begin one without those "
-                "that you do not trust."
+                "the clients wrote a wrong entry, not a coordinator that none of them helps. Any of them may "
+                "have written it, so that none is named. The fit ends; begin one without those that you do "
+                "not trust."
             )
         return Decoded(self._values(totals), clipped, tuple(np.flatnonzero(who).tolist()))
 
