@@ -17,6 +17,8 @@
     |-- RunFolderError                    a run folder is missing, damaged or taken
     `-- ResumeError                       a transcript does not fit the run that is to be resumed
 
+    StateError (OSError)                  a client's state cannot be read or stored; it replies nothing
+
 No message of these errors quotes a row of data, a key or a single client's statistics.
 """
 
@@ -157,6 +159,14 @@ class IntegrityError(ProtocolError):
 
 class RunFolderError(PrivFedError):
     """A run folder is missing, damaged, or already holds another run."""
+
+
+class StateError(OSError):
+    """A client's own state or ledger cannot be read or stored: it replies nothing.
+
+    It is no `PrivFedError`, since clients turn those into refusals: an answer that was not noted down, or a
+    refusal, is more than a client may send then.
+    """
 
 
 class ResumeError(PrivFedError):

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from privfed.core.messages import CODE, Refusal, encode
 from privfed.core.question import ERRORS, Question
 from privfed.core.statistics import Statistics
-from privfed.errors import FAILED, MessageError, PolicyError
+from privfed.errors import FAILED, MessageError, PolicyError, StateError
 
 Reply = TypeVar("Reply")
 
@@ -121,7 +121,9 @@ class Client:
     def handle(self, request: bytes) -> bytes:
         """Answer one request. The new state is stored before the reply is returned.
 
-        It raises, and replies nothing, only where its state cannot be read or stored.
+        Raises:
+            StateError: the client's state or ledger cannot be read or stored; it replies nothing. That
+                depends on its disk and on no row.
         """
         with self._store.transaction() as transaction:
             state = transaction.load()
@@ -136,6 +138,8 @@ class Client:
         for answerer in (self._answer, _refuse):
             try:
                 return self._side.step(state, request, answerer)
+            except StateError:
+                raise
             except ERRORS as error:
                 note(self._log, error)
         return state, encode(Refusal(FAILED))
@@ -150,6 +154,8 @@ class Client:
             statistics, clipped = self._answerer(question, index)
             question.spec.check(statistics)
             return statistics, clipped
+        except StateError:
+            raise
         except ERRORS as error:
             if isinstance(error, PolicyError) and re.fullmatch(CODE, str(error)):
                 raise

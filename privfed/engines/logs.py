@@ -40,7 +40,12 @@ class ClientLogs:
 
     @property
     def where(self) -> str:
-        """What was written to: a file, and how many more there are in its folder; empty for nothing."""
+        """What was written to: a file, and how many more there are in its folder; empty for nothing.
+
+        Empty where the logs are silent, too: an error that the coordinator reads must not depend on rows.
+        """
+        if self._silent:
+            return ""
         more = f" and {len(self._written) - 1} beside it" if len(self._written) > 1 else ""
         return f"{self._written[0]}{more}" if self._written else ""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from privfed.core.engine import StateTransaction
 from privfed.core.files import make_folder, open_file
-from privfed.errors import RunFolderError
+from privfed.errors import StateError
 
 
 class MemoryStore:
@@ -55,9 +55,11 @@ class FileStore:
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
         """Hold an exclusive lock, so that two processes are never two answers."""
-        if not self._path.parent.exists():
-            make_folder(self._path.parent)
-        with open_file(self._path.with_name(self._path.name + ".lock"), "ab") as lock:
+        with _of_the_state():
+            if not self._path.parent.exists():
+                make_folder(self._path.parent)
+            lock = open_file(self._path.with_name(self._path.name + ".lock"), "ab")
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self
 
@@ -65,31 +67,51 @@ class FileStore:
         """Return the state, or None where there is no file yet.
 
         Raises:
-            RunFolderError: the file is damaged. What this client has done is not known then, so that
-                nothing stands in for it.
+            StateError: the file cannot be read, or is damaged. What this client has done is not known then,
+                so that nothing stands in for it.
         """
-        if not self._path.exists():
-            return None
-        data = self._path.read_bytes()
+        with _of_the_state():
+            if not self._path.exists():
+                return None
+            data = self._path.read_bytes()
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, ValueError):
             # The decoder's own words may quote what it read.
-            raise RunFolderError(
+            raise StateError(
                 f"{self._path} is damaged, and with it what this client has done. Do not take an older copy; "
                 "let the client sit out, and begin anew with an agreement that it has answered nothing of."
             ) from None
 
     def save(self, state: Any) -> None:
-        """Replace the file atomically; return once file and folder are on disk."""
-        fresh = self._path.with_name(self._path.name + ".new")
-        with open_file(fresh, "wb") as file:
-            file.write(self._encode(state))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        """Replace the file atomically; return once file and folder are on disk.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        data = self._encode(state)
+        with _of_the_state():
+            _write_through(self._path, data)
+
+
+@contextmanager
+def _of_the_state() -> Iterator[None]:
+    """Tell errors of the disk that holds a state from those of the code that runs beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise StateError(error.errno, error.strerror, error.filename) from error
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    fresh = path.with_name(path.name + ".new")
+    with open_file(fresh, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -12,12 +14,18 @@ import numpy as np
 import pytest
 
 from privfed import Box, Privacy, Simulation, WFKMeans
-from privfed.errors import RefusedError
+from privfed.cli.folder.disk import is_full
+from privfed.errors import RefusedError, StateError
 from privfed.numerics.local_kmeans import LocalUpdate
 from tests.owners import mode
 
 SENTINEL = "my rows are 0.1234567"
 Clients = list[np.ndarray]
+
+
+PRIVACY = Privacy(
+    epsilon=4.0, delta=1e-6, unit="client", domain=Box(-5.0, 12.0, max_rows=64), neighbours="add-remove"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -103,12 +111,9 @@ def test_under_privacy_nothing_tells_of_the_error_but_the_clients_log(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    privacy = Privacy(
-        epsilon=4.0, delta=1e-6, unit="client", domain=Box(-5.0, 12.0, max_rows=64), neighbours="add-remove"
-    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = model(blobs, rows=5, privacy=privacy, run_dir=tmp_path / "run").fit(blobs)
+        fitted = model(blobs, rows=5, privacy=PRIVACY, run_dir=tmp_path / "run").fit(blobs)
     few = next(i for i, rows in enumerate(blobs) if len(rows) < 5)
     totals = [total for _, total in fitted.transcript_.totals()]
     assert all(total.contributors == tuple(range(10)) for total in totals)
@@ -120,6 +125,30 @@ def test_under_privacy_nothing_tells_of_the_error_but_the_clients_log(
     (folder,) = temporary.iterdir()
     assert [path.name for path in folder.iterdir()] == [f"{few}.log"]
     assert SENTINEL in (folder / f"{few}.log").read_text()
+
+
+@pytest.mark.parametrize("damage", [b"0.2 of it", b"nan", b"-9"])
+def test_a_ledger_that_cannot_be_read_stops_the_client_and_no_budget_begins_anew(
+    blobs: Clients, tmp_path: Path, damage: bytes
+) -> None:
+    ledger = tmp_path / "run" / "clients" / "4.ledger"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(damage)
+    with pytest.raises(StateError, match=r"4\.ledger is damaged"):
+        model(blobs, privacy=PRIVACY, run_dir=tmp_path / "run").fit(blobs)
+    assert ledger.read_bytes() == damage
+
+
+def test_a_full_disk_under_a_ledger_is_said_as_what_it_is(
+    blobs: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("privfed.party.state._write_through", full)
+    with pytest.raises(StateError, match="No space left") as caught:
+        model(blobs, privacy=PRIVACY, run_dir=tmp_path / "run").fit(blobs)
+    assert is_full(caught.value)
 
 
 def test_a_log_takes_no_more_than_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

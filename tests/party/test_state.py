@@ -12,7 +12,7 @@ import pytest
 from privfed.core.engine import Client
 from privfed.core.messages import Refusal, encode
 from privfed.engines import FileStore, MemoryStore
-from privfed.errors import RunFolderError
+from privfed.errors import StateError
 
 
 def store_of(path: Path) -> FileStore:
@@ -168,9 +168,9 @@ def test_client_stores_its_state_before_it_replies(tmp_path: Path) -> None:
 def test_damaged_state_is_an_error_that_names_the_file_and_nothing_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "client.state"
     path.write_bytes(b"secret")
-    with pytest.raises(RunFolderError, match="damaged") as caught, store_of(path).transaction() as stored:
+    with pytest.raises(StateError, match="damaged") as caught, store_of(path).transaction() as stored:
         stored.load()
     assert str(path) in str(caught.value) and "secret" not in str(caught.value)
-    with pytest.raises(RunFolderError):
+    with pytest.raises(StateError):
         Client(Counting(), store_of(path), lambda question, index: (None, 0)).handle(b"a")  # type: ignore[arg-type,return-value]
     assert path.read_bytes() == b"secret"

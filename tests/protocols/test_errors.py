@@ -100,7 +100,7 @@ class Failing(Sums):
         super().__post_init__()
         self.calls = 0
         if self.logs is None and self.folder is not None:
-            self.logs = ClientLogs(self.folder.parent / "logs", silent=True)
+            self.logs = ClientLogs(self.folder.parent / "logs")
         for i in range(self.n):
             log = None if self.logs is None else self.logs.of(i)
             self.clients[i] = Client(self.sides[i], self.stores[i], self.answerer(i), log)
