@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import Box, Privacy, Simulation, WFKMeans
+from privfed import Box, Privacy, Simulation, WFKMeans, weighting
 from privfed.cli.folder.disk import is_full
 from privfed.errors import RefusedError, StateError
 from privfed.numerics.local_kmeans import LocalUpdate
@@ -36,21 +36,28 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def failing_below(rows: float) -> Any:
-    """Return a weighting that fails at clients of fewer rows, and not on the update that is made up."""
-
-    def weights(update: LocalUpdate) -> np.ndarray:
-        if update.counts.sum() < rows and update.counts.tolist() != [2.0, 3.0, 4.0]:
-            raise ArithmeticError(SENTINEL)
-        return update.counts
-
-    return weights
+def failing_below(rows: float, update: LocalUpdate) -> np.ndarray:
+    """Return the rows of each cluster, but not of clients of fewer rows."""
+    # The update that is made up before a fit has counts of its own.
+    if update.counts.sum() < rows and update.counts.tolist() != [2.0, 3.0, 4.0]:
+        raise ArithmeticError(SENTINEL)
+    return update.counts
 
 
-def model(blobs: Clients, rows: float = 1e9, **words: Any) -> WFKMeans:
+@weighting(version=1)
+def failing(update: LocalUpdate) -> np.ndarray:
+    return failing_below(1e9, update)
+
+
+@weighting(version=1)
+def failing_for_few(update: LocalUpdate) -> np.ndarray:
+    return failing_below(5, update)
+
+
+def model(blobs: Clients, weights: Any = failing, **words: Any) -> WFKMeans:
     return WFKMeans(
         3,
-        weights=failing_below(rows),
+        weights=weights,
         max_iter=2,
         tol=0,
         local_iter=1,
@@ -71,7 +78,7 @@ def test_where_all_fail_the_error_names_the_log_in_the_run_folder(
         model(blobs, protocol=protocol, run_dir=tmp_path / "run").fit(blobs)
     log = tmp_path / "run" / "clients" / "0.log"
     assert f"{log} and 9 beside it" in str(caught.value) and SENTINEL not in str(caught.value)
-    assert SENTINEL in log.read_text() and "in weights" in log.read_text()
+    assert SENTINEL in log.read_text() and "in failing" in log.read_text()
     assert mode(log) == 0o600 and mode(log.parent) == 0o700
     assert SENTINEL not in (tmp_path / "run" / "transcript.jsonl").read_text()
 
@@ -79,7 +86,7 @@ def test_where_all_fail_the_error_names_the_log_in_the_run_folder(
 def test_where_one_fails_the_run_goes_on_without_it_and_a_line_names_the_log(
     blobs: Clients, tmp_path: Path, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fitted = model(blobs, rows=5, protocol=protocol, run_dir=tmp_path / "run").fit(blobs)
+    fitted = model(blobs, failing_for_few, protocol=protocol, run_dir=tmp_path / "run").fit(blobs)
     few = next(i for i, rows in enumerate(blobs) if len(rows) < 5)
     totals = [total for asked, total in fitted.transcript_.totals() if asked.purpose == "round"]
     assert totals and all(set(range(10)) - set(total.contributors) == {few} for total in totals)
@@ -113,7 +120,7 @@ def test_under_privacy_nothing_tells_of_the_error_but_the_clients_log(
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fitted = model(blobs, rows=5, privacy=PRIVACY, run_dir=tmp_path / "run").fit(blobs)
+        fitted = model(blobs, failing_for_few, privacy=PRIVACY, run_dir=tmp_path / "run").fit(blobs)
     few = next(i for i, rows in enumerate(blobs) if len(rows) < 5)
     totals = [total for _, total in fitted.transcript_.totals()]
     assert all(total.contributors == tuple(range(10)) for total in totals)

@@ -14,7 +14,7 @@ from privfed.protocols.masked import client as code
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
 from privfed.protocols.masked.state import Fit, Pending, Secrets, State
-from privfed.protocols.setup import rules
+from privfed.protocols.setup import roster, rules
 from privfed.protocols.setup import sizes as numbers
 from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
 from privfed.protocols.setup.rules import Agreement, box_binding, sum_header
@@ -69,7 +69,7 @@ def without_key_binding(patch: pytest.MonkeyPatch) -> None:
 
 def without_signatures(patch: pytest.MonkeyPatch) -> None:
     """Believe any list of clients."""
-    patch.setattr(checks, "_signed", lambda public, signature, message: None)
+    patch.setattr(roster, "_signed", lambda public, signature, message: None)
 
 
 def without_own_mask(patch: pytest.MonkeyPatch) -> None:
