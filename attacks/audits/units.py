@@ -21,7 +21,7 @@ import numpy as np
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData, parts_of, question_from_bytes
+from privfed.core.question import ClientData, centers_of, parts_of, question_from_bytes
 from privfed.core.transcript import Asked, Transcript
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
@@ -125,8 +125,7 @@ def _centers(question: Noised) -> tuple[FloatArray, float] | None:
         if isinstance(part, ClientShares):
             # A client's counts and sums are shortened alike: longer offsets would shorten its counts.
             radius *= min(1.0, part.most_sum / part.most_count)
-    held = [getattr(part, "centers", None) for part in parts]
-    return next(((one, radius) for one in held if isinstance(one, np.ndarray)), None)
+    return next(((center, radius) for center in centers_of(question)), None)
 
 
 def _pairs(questions: Sequence[Noised], rng: np.random.Generator) -> FloatArray:

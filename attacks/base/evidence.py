@@ -11,7 +11,7 @@ import numpy as np
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.core.domain import FloatArray
-from privfed.core.question import Question
+from privfed.core.question import Question, centers_of
 from privfed.core.statistics import Statistics
 from privfed.core.view import SumView, View
 from privfed.errors import ArgumentError
@@ -126,7 +126,8 @@ def evidence_of(view: View, client: int | None) -> Evidence:
         if found is not None:
             place, counts, sums = found
             # A start's cells are no clusters of the rounds: a sequence of their own.
-            local = place.centers is not getattr(question, "centers", None)
+            asked_about = () if question is None else centers_of(question)
+            local = place.centers is not None and not any(place.centers is one for one in asked_about)
             own = -1 - one.index if local or place.centers is None else sequence
             cells = _shown(place, counts, n_rows)
             observations.append(Observation(own, cells, counts, sums, local))

@@ -42,9 +42,12 @@ class Declaration:
         centers: points that rows are assigned to, each float64 of shape (n, n_features).
         n_cells: cells that rows or local centers are counted in; 0 where they are assigned to centers.
         n_clusters: clusters that a client looks for among its rows.
+        can_fail: whether some rows may make an error of it, as a user's function may. Noised answers must not
+            show that: clients are asked one by one then, and one that fails answers zeros and noise.
     """
 
     row_counts: tuple[RowCounts, ...] = ()
     centers: tuple[FloatArray, ...] = ()
     n_cells: int = 0
     n_clusters: int = 0
+    can_fail: bool = False

@@ -7,7 +7,7 @@ statistics and answers for one client, or for many simulated clients in one pass
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
@@ -26,7 +26,7 @@ from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.messages import Array, encode
 from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
-from privfed.errors import ArgumentError, DataError, MessageError, PolicyError
+from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, PrivacyError
 
 ERRORS = (Exception, SystemExit)
 """What a question's code may raise, whoever wrote it; only who stops the process is let through."""
@@ -119,6 +119,8 @@ class Part:
 
 
 _REGISTRY: dict[str, type[Question | Part]] = {}
+BOUNDED_FORMS: dict[type[Question], Callable[..., Question]] = {}
+"""Class of a question -> class of its bounded form (`privfed.privacy.bounds.bounded_form_of`)."""
 _DECODER = msgspec.msgpack.Decoder(QuestionMessage)
 Registered = TypeVar("Registered", bound="type[Question | Part]")
 
@@ -165,6 +167,8 @@ class Question(ABC):
     """
 
     additive_over: ClassVar[AdditiveOver]
+    alternative: ClassVar[str] = 'Use DPKMeans, one local step (local_iter=1), or unit="client".'
+    """What to ask under differential privacy instead, where there is no bounded form."""
     ranges: Ranges
 
     @property
@@ -174,6 +178,31 @@ class Question(ABC):
         Questions of one's own should declare it: without, clients with a `min_count` or `count_multiple`
         refuse them.
         """
+        return None
+
+    def bounded(self, reach: float | None = None) -> Question:
+        """Return the same question with a proven bound for one record, for differential privacy.
+
+        Args:
+            reach: radius of the ball around the middle of the ranges that rows lie in; None for the ranges.
+
+        Raises:
+            PrivacyError: there is none; it names the alternative.
+        """
+        # A subclass may ask something else: a form is of the very class that it was declared for.
+        form = BOUNDED_FORMS.get(type(self))
+        if form is None:
+            raise PrivacyError(
+                f"{type(self).__name__} has no proven bound for one record: a client's answer to it may "
+                f"depend on each of its rows as a whole. {self.alternative}"
+            )
+        words = {one.name: getattr(self, one.name) for one in fields(self)}
+        bounded: Question = form(**words, reach=reach)
+        return bounded
+
+    @property
+    def client_limits(self) -> Mapping[str, float] | None:
+        """L2 limit of each entry of what a client answers once, as a whole; None where rows add up."""
         return None
 
     @property
@@ -236,6 +265,12 @@ def parts_of(question: Any) -> Iterator[Question | Part]:
         held = getattr(question, one.name)
         if isinstance(held, Question | Part):
             yield from parts_of(held)
+
+
+def centers_of(question: Question) -> tuple[FloatArray, ...]:
+    """Return the centers that a question and its parts declare, the outermost first."""
+    declared = [part.declaration for part in parts_of(question)]
+    return tuple(center for one in declared if one is not None for center in one.centers)
 
 
 def _fits(value: object, hint: Any) -> bool:

@@ -1,6 +1,6 @@
 """Questions behind scores and indices, agreement with labels, and the functions that ask them."""
 
-import privfed.questions.bounded_metrics  # noqa: F401 - tells `asking` the questions' twins
+import privfed.questions.bounded_metrics  # noqa: F401 - declares the questions' bounded forms
 from privfed.metrics.functions import (
     accuracy,
     adjusted_rand_index,

@@ -1,12 +1,11 @@
-"""How metrics ask: a question as it is, or under differential privacy its twin, for the whole budget.
+"""How metrics ask: a question as it is, or under differential privacy its bounded form, for the whole budget.
 
-The twins are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a
+These are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a
 whole, in `privfed.questions.whole_clients`.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TypeVar
 
 import numpy as np
@@ -17,10 +16,8 @@ from privfed.core.domain import Ball
 from privfed.core.federation import Federation
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
-from privfed.errors import PrivacyError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.client_sizes import typical_size
-from privfed.questions.twins import OF_CLIENTS, SIGNED, TWINS
 from privfed.questions.whole_clients import SIZES_SHARE, AsOneRecord
 
 Result = TypeVar("Result")
@@ -56,26 +53,21 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
     terms = federation.setting.privacy
     if terms is None:
         return _alone(federation, Ask(question, purpose=purpose)).statistics
-    limits, size, share = OF_CLIENTS.get(type(question)), 1.0, 1.0 - 1e-9
-    if limits is not None and terms.unit == "record":
-        raise PrivacyError(
-            f"{type(question).__name__} has a bound for one client as a whole, not for one of its records; "
-            'claim unit="client".'
-        )
-    if type(question) in TWINS:
-        words = {one.name: getattr(question, one.name) for one in fields(question)}
+    limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
+    if limits is None or terms.unit == "record":
         domain = federation.setting.domain
-        reach = domain.radius if isinstance(domain, Ball) else None
-        question = twin = TWINS[type(question)](**words, reach=reach)
-        if terms.unit == "client":
+        bounded = question.bounded(domain.radius if isinstance(domain, Ball) else None)
+        question = bounded
+        if terms.unit == "client" and isinstance(bounded, RecordBounded):
             share -= SIZES_SHARE
             size = driven(federation, typical_size(question.ranges, SIZES_SHARE))
-            question = AsOneRecord(ranges=question.ranges, inner=twin, rows=size)
+            question = AsOneRecord(ranges=question.ranges, inner=bounded, rows=size)
             limits = question.limits
     weights = dict.fromkeys(_names(question), share / len(_paid(question, terms)))
     total = _alone(federation, Ask(question, purpose=purpose, weights=weights, limits=limits))
     noise, found = total.noise_std or {}, dict(total.statistics)
-    for name in set(weights) - SIGNED:
+    signed = {entry.name for entry in question.spec.entries if np.min(np.asarray(entry.low)) < 0.0}
+    for name in set(weights) - signed:
         least = 2.0 * noise[name] if name == "count" else 0.0
         found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
     return Statistics(**{name: size * found[name] for name in weights})

@@ -9,14 +9,15 @@ step are exact in float64 below 2^53 steps: rounding inflates no sensitivity.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 from privfed.core.domain import LARGEST, FloatArray
-from privfed.core.question import Question
+from privfed.core.question import BOUNDED_FORMS, Question
 from privfed.core.statistics import Entry
 from privfed.errors import ArgumentError
 
@@ -82,6 +83,9 @@ def of_a_client(entry: Entry, l2: float) -> Bound:
     return nonnegative(l2) if prod(entry.shape) > 1 else magnitude(l2)
 
 
+Form = TypeVar("Form", bound="RecordBounded")
+
+
 class RecordBounded(Question):
     """A question whose statistics have a proven bound for one record. Additive over records."""
 
@@ -89,6 +93,27 @@ class RecordBounded(Question):
     @abstractmethod
     def bounds(self) -> Mapping[str, Bound]:
         """Entry of the statistics -> bound on one record's contribution."""
+
+    def bounded(self, reach: float | None = None) -> RecordBounded:
+        """Return the question itself."""
+        return self
+
+
+def bounded_form_of(plain: type[Question]) -> Callable[[type[Form]], type[Form]]:
+    """Declare a class to ask the same as another one, with bounds (a class decorator).
+
+    It has the fields of the other one, and `reach`: the radius of the ball around the middle of the ranges
+    that rows lie in, or None for the ranges.
+
+    Args:
+        plain: the class without bounds.
+    """
+
+    def declare(form: type[Form]) -> type[Form]:
+        BOUNDED_FORMS[plain] = form
+        return form
+
+    return declare
 
 
 def check_bound(name: str, l2: float) -> None:

@@ -77,9 +77,8 @@ def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str)
         return {entry.name: of_a_client(entry, limits[entry.name]) for entry in question.spec.entries}
     if not isinstance(question, RecordBounded):
         raise PrivacyError(
-            f"{type(question).__name__} has no proven bound for one record: a client's answer to it may "
-            "depend on each of its rows as a whole. Use DPKMeans, one local step (local_iter=1), or "
-            'unit="client".'
+            f"{type(question).__name__} has no proven bound for one record; its bounded form is "
+            f"{type(question.bounded()).__name__}."
         )
     return {name: question.bounds[name] for name in names}
 

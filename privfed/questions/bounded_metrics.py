@@ -27,6 +27,7 @@ from privfed.privacy.bounds import (
     MOST_SHARED,
     Bound,
     RecordBounded,
+    bounded_form_of,
     check_bound,
     check_sizes,
     counted,
@@ -47,8 +48,6 @@ from privfed.questions.cluster_spread import (
 from privfed.questions.contingency import Contingency
 from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia, largest_distance
-from privfed.questions.local_clusters import LocalClusterCounts
-from privfed.questions.twins import OF_CLIENTS, SIGNED, TWINS
 
 _HAIR = 1.0 - 2.0**-36
 
@@ -63,6 +62,8 @@ class _Twin(RecordBounded):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    signed: ClassVar[frozenset[str]] = frozenset()
+    """Entries that may be negative without noise."""
     reach: float | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +98,13 @@ class _Twin(RecordBounded):
         shapes = {entry.name: entry.shape for entry in self._plain.entries}
         return StatisticsSpec(
             *(
-                Entry(name, shapes[name], -rows * b.l2 if name in SIGNED else 0.0, rows * b.l2, step_of(b.l2))
+                Entry(
+                    name,
+                    shapes[name],
+                    -rows * b.l2 if name in self.signed else 0.0,
+                    rows * b.l2,
+                    step_of(b.l2),
+                )
                 for name, b in self.bounds.items()
             )
         )
@@ -139,6 +146,7 @@ class _InClusters(_Twin, ClusterQuestion):
         return count, total[:, 0]
 
 
+@bounded_form_of(ClusterDistances)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedDistances(_InClusters, ClusterDistances):
@@ -151,6 +159,7 @@ class BoundedDistances(_InClusters, ClusterDistances):
         return max(float(np.float64(self.farthest) ** self.power), LEAST_BOUND)
 
 
+@bounded_form_of(ClusterSilhouettes)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedSilhouettes(_InClusters, ClusterSilhouettes):
@@ -163,11 +172,13 @@ class BoundedSilhouettes(_InClusters, ClusterSilhouettes):
         return 1.0
 
 
+@bounded_form_of(ClusterScatter)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedScatter(_InClusters, ClusterScatter):
     """`ClusterScatter` with bounds."""
 
+    signed: ClassVar[frozenset[str]] = frozenset({"offset"})
     _value: ClassVar[str] = "square"
 
     @property
@@ -190,6 +201,7 @@ class BoundedScatter(_InClusters, ClusterScatter):
         return Statistics(count=count, offset=offset, square=self.summed(labels, length**2)[1])
 
 
+@bounded_form_of(Inertia)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedInertia(_Twin, Inertia):
@@ -212,6 +224,7 @@ class BoundedInertia(_Twin, Inertia):
         return Statistics(inertia=[cut.sum()], rows=[len(rows)])
 
 
+@bounded_form_of(FuzzySpread)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedSpread(_Twin, FuzzySpread):
@@ -256,6 +269,7 @@ class BoundedSpread(_Twin, FuzzySpread):
         )
 
 
+@bounded_form_of(Contingency)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedTable(_Twin, Contingency):
@@ -265,16 +279,3 @@ class BoundedTable(_Twin, Contingency):
     def bounds(self) -> Mapping[str, Bound]:
         """A count in one cell."""
         return {"table": counted()}
-
-
-TWINS.update(
-    {
-        Inertia: BoundedInertia,
-        ClusterDistances: BoundedDistances,
-        ClusterSilhouettes: BoundedSilhouettes,
-        ClusterScatter: BoundedScatter,
-        FuzzySpread: BoundedSpread,
-        Contingency: BoundedTable,
-    }
-)
-OF_CLIENTS[LocalClusterCounts] = {"clients": 1.0}

@@ -40,6 +40,11 @@ class ClientSizes(Question):
         """Clients."""
         return Declaration()
 
+    @property
+    def client_limits(self) -> dict[str, float]:
+        """One mark a client."""
+        return {"clients": 1.0}
+
     @cached_property
     def spec(self) -> StatisticsSpec:
         """One mark a client."""

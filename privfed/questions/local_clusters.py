@@ -43,6 +43,7 @@ class LocalClusterCounts(Question):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    alternative: ClassVar[str] = 'Its bound is for one client as a whole: claim unit="client".'
     most: int
     seed: int
 
@@ -56,6 +57,11 @@ class LocalClusterCounts(Question):
     def declaration(self) -> Declaration:
         """Clients."""
         return Declaration()
+
+    @property
+    def client_limits(self) -> dict[str, float]:
+        """One mark a client."""
+        return {"clients": 1.0}
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -54,7 +54,8 @@ class AsOneRecord(Question):
     @property
     def declaration(self) -> Declaration | None:
         """Shares of a record, where the sums that they are shares of declare themselves."""
-        return self.inner.declaration and Declaration()
+        inner = self.inner.declaration
+        return inner and Declaration(can_fail=inner.can_fail)
 
     @property
     def limits(self) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What questions declare is true, and what is declared is what a client's policy goes by."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -7,12 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
+from privfed.algorithms.kmeans.weightings import name_of
+from privfed.algorithms.private.clients import ClientShares
+from privfed.algorithms.private.steps import LocalMovements
 from privfed.core.coarseness import Coarseness
 from privfed.core.domain import Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, parts_of
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.errors import PolicyError
+from privfed.errors import PolicyError, PrivacyError
 from privfed.party.guard import CoarseQuestion
+from privfed.privacy.bounds import RecordBounded
+from privfed.privacy.noised import Noised
+from privfed.questions.bounded_metrics import BoundedInertia
+from privfed.questions.inertia import Inertia
 from privfed.questions.local_points import LocalMeans, LocalPoints, PointSums
 from tests.core.question_examples import EXAMPLES
 from tests.party.test_guard import guarded
@@ -124,3 +133,80 @@ def test_what_declares_nothing_is_refused_where_it_would_have_to_be_known(words:
         guarded()(question, 0)
         with pytest.raises(PolicyError, match="policy:undeclared"):
             guarded(**words)(question, 0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_question_has_a_bounded_form_or_names_the_alternative(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    try:
+        bounded = question.bounded(reach=9.0)
+    except PrivacyError as error:
+        assert question.alternative in str(error) and "no proven bound for one record" in str(error)
+        return
+    assert isinstance(bounded, RecordBounded)
+    if bounded is not question:
+        assert isinstance(bounded, type(question)) and bounded.ranges is question.ranges
+        names = {entry.name for entry in question.spec.entries}
+        assert {entry.name for entry in bounded.spec.entries} == set(bounded.bounds) == names
+
+
+def test_a_subclass_has_no_bounded_form_that_it_did_not_declare() -> None:
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Mine(Inertia):
+        """Another index."""
+
+    with pytest.raises(PrivacyError, match="Mine has no proven bound"):
+        Mine(ranges=RANGES, centers=CENTERS).bounded()
+    assert isinstance(Inertia(ranges=RANGES, centers=CENTERS).bounded(), BoundedInertia)
+
+
+def test_what_clients_answer_once_as_a_whole_has_a_limit_for_each_entry() -> None:
+    limited = [EXAMPLES[name](RANGES, CENTERS) for name in EXAMPLES]
+    limited = [one for one in limited if one.client_limits is not None]
+    assert {type(one).__name__ for one in limited} == {"ClientSizes", "LocalClusterCounts"}
+    for question in limited:
+        answer = answered(question, CLIENT)
+        assert question.client_limits is not None
+        for name, limit in question.client_limits.items():
+            assert np.linalg.norm(answer[name]) <= limit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fails(Undeclared):
+    """Fails, warns, or answers in another layout for clients of few rows."""
+
+    how: str = "error"
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        if min(client.n_rows for client in clients) < 10:
+            if self.how == "error":
+                raise ZeroDivisionError
+            if self.how == "warning":
+                warnings.warn("few rows", stacklevel=1)
+            if self.how == "layout":
+                return [Statistics(n=[1.0, 2.0])]
+        return super().answer_all(clients, generators)
+
+
+@pytest.mark.parametrize("how", ["error", "warning", "layout"])
+def test_a_question_that_does_not_say_whether_it_can_fail_does_not_show_it_under_noise(how: str) -> None:
+    inner = Fails(ranges=RANGES, how=how)
+    sigma, limits = np.array([20.0]), np.array([64.0])
+    noised = Noised(ranges=RANGES, inner=inner, sigma=sigma, limits=limits, rehearsal=True)
+    rngs = [np.random.default_rng(seed) for seed in range(2)]
+    few, many = noised.answer_all([ClientData(ROWS[:5]), CLIENT], rngs)
+    expected = 5.0 if how == "warning" else 0.0
+    assert abs(few["n"][0] - expected) < 1e-2 and abs(many["n"][0] - len(ROWS)) < 1e-2
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_question_of_the_product_can_fail_but_for_a_users_function(name: str) -> None:
+    declared = EXAMPLES[name](RANGES, CENTERS).declaration
+    assert declared is not None and not declared.can_fail
+    function = name_of(lambda update: update.counts)
+    steps = WeightedCentroids(ranges=RANGES, centers=CENTERS, local_iter=2, weights=function)
+    moved = LocalMovements(ranges=RANGES, radius=1.0, steps=steps)
+    for question in (steps, moved, ClientShares(ranges=RANGES, inner=moved, rows=2.0)):
+        assert question.declaration is not None and question.declaration.can_fail

@@ -87,9 +87,9 @@ class WeightedCentroids(_LocalSteps):
 
     @property
     def declaration(self) -> Declaration:
-        """Dynamic weights count rows; what other weightings give is no count."""
-        counts = self.weights == "dynamic"
-        return Declaration((RowCounts("weight", ("weighted",)),) if counts else (), (self.centers,))
+        """Dynamic weights count rows; what other weightings give is no count, and a user's may fail."""
+        counts = (RowCounts("weight", ("weighted",)),) if self.weights == "dynamic" else ()
+        return Declaration(counts, (self.centers,), can_fail=self.weights not in ("dynamic", "equal"))
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -83,7 +83,8 @@ class ClientLengths(Question):
     @property
     def declaration(self) -> Declaration | None:
         """Shares of a record, where the sums that they are shares of declare themselves."""
-        return self.inner.declaration and Declaration()
+        inner = self.inner.declaration
+        return inner and Declaration(can_fail=inner.can_fail)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -146,7 +146,8 @@ class LocalMovements(SumsInCells):
     def declaration(self) -> Declaration | None:
         """Weights that count rows are counts still."""
         inner = self.steps.declaration
-        return inner and Declaration(row_counts=(RowCounts("count", ("sum",)),) if inner.row_counts else ())
+        counts = (RowCounts("count", ("sum",)),) if inner and inner.row_counts else ()
+        return inner and Declaration(counts, can_fail=inner.can_fail)
 
     @property
     def _centers(self) -> FloatArray:

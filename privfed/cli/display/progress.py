@@ -13,6 +13,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import FloatArray
+from privfed.core.question import centers_of
 
 _RECENT = 20
 """Rounds from which the time of a round is taken, so that replayed ones are soon forgotten."""
@@ -47,8 +48,7 @@ class Rounds:
         if ask.purpose != "round":
             return
         # Under differential privacy the question stands within another, that of its noise.
-        question = getattr(ask.question, "inner", ask.question)
-        centers: FloatArray | None = getattr(question, "centers", None)
+        centers: FloatArray | None = next(iter(centers_of(ask.question)), None)
         if centers is not None and self._centers is not None and centers.shape == self._centers.shape:
             self.movement = float(np.linalg.norm(centers - self._centers))
         self._centers, self.round = centers, self.round + 1
