@@ -86,6 +86,8 @@ source_options = _stacked(
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),
     click.option(
         "--clients",
+        cls=Part,
+        part_of=("client_names",),
         metavar="A,B,...|@FILE",
         callback=listed,
         help="All clients, or a file with one name a line; with --epsilon and --group they are declared so.",

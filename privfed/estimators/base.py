@@ -28,7 +28,7 @@ from privfed.estimators.registry import stored_name
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
-from privfed.federation.clients import Clients, gather, is_client_list
+from privfed.federation.clients import Clients, check_given, gather, is_client_list
 from privfed.federation.run_dir import folder_to_resume
 from privfed.federation.simulation import simulate
 from privfed.numerics.distances import assign, squared_distances
@@ -134,6 +134,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_surroundings(self.get_params(deep=False))
         private = self.privacy is not None
         words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
+        check_given(X)
         if not is_client_list(X):
             X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
             return gather(X, groups, y, **words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterable
@@ -45,6 +46,8 @@ def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = (
         RunFolderError: there is no such file, it is damaged or no saved model, of a newer privfed, or of a
             class that is not known or cannot be made of the words in it.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path must be that of a file, got {path!r}.")
     own = tuple(estimators)
     for kind in own:
         if not (isinstance(kind, type) and issubclass(kind, FederatedClusterer)):

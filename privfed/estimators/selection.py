@@ -24,7 +24,6 @@ from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Exchanged, Summed, Transcript, has_begun
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_integer
 from privfed.estimators.elbow import FEWEST_FOR_ELBOW, Rule, chosen
 from privfed.estimators.indices import INDICES, Index, asked
 from privfed.estimators.private_selection import SHARED, choose_privately
@@ -279,7 +278,10 @@ def _local_clusters(named: Clients | Federation, model: FederatedClusterer) -> L
 def _candidates(numbers: Any, rule: Rule) -> list[int]:
     if isinstance(numbers, str) or not isinstance(numbers, Iterable):
         raise ArgumentError(f"range must hold numbers of clusters, as range(2, 9) does, got {numbers!r}.")
-    candidates = sorted({check_integer("each number of range", number, 2) for number in numbers})
+    numbers = list(numbers)
+    if any(isinstance(one, bool) or not isinstance(one, int | np.integer) or one < 2 for one in numbers):
+        raise ArgumentError(f"range must hold integers of at least 2, got {numbers}.")
+    candidates = sorted({int(one) for one in numbers})
     least = FEWEST_FOR_ELBOW if rule == "elbow" else 1
     if len(candidates) < least:
         raise ArgumentError(

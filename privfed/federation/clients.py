@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from privfed.core.domain import Domain, FloatArray
@@ -49,6 +52,38 @@ def _n_axes(table: Any) -> int:
         return 0
 
 
+def check_given(X: Any) -> None:
+    """Refuse what is neither a list of tables nor a table, and values that are no numbers.
+
+    scikit-learn, which would refuse them too, knows of no clients, and quotes values.
+
+    Raises:
+        DataError: it is not what `fit` takes; the message says how to pass it.
+    """
+    if isinstance(X, Mapping) and not issparse(X):  # Some sparse tables are mappings.
+        raise DataError("X is a mapping; pass list(X.values()), and client_names=list(X).")
+    if isinstance(X, Iterator | str | bytes | os.PathLike):
+        raise DataError(
+            f"X is {type(X).__name__!r}; pass a list with one array a client, or one array with groups=. "
+            "privfed.data.load_clients(path).arrays is such a list, from a file."
+        )
+    if is_client_list(X):
+        return
+    if isinstance(X, list | tuple) and len({len(one) for one in X if hasattr(one, "__len__")}) > 1:
+        raise DataError(
+            "X is a list of entries of different lengths; pass one array of shape (n_rows, n_features) a "
+            "client (of one feature: array.reshape(-1, 1)), or rows of one length."
+        )
+    table = np.asarray(X)
+    if table.ndim == 0 or table.dtype.kind not in "OUS":
+        return
+    with suppress(TypeError):  # scikit-learn's words for objects that are neither text nor numbers do.
+        try:
+            table.astype(np.float64)
+        except ValueError:
+            raise DataError("all values of X must be numbers; encode or drop the other columns.") from None
+
+
 def gather(
     X: Any,
     groups: Any = None,
@@ -77,6 +112,7 @@ def gather(
         ArgumentError: `names` are no names, or there is nothing that they could name.
         PrivacyError: with `groups` and `private`, no `names`.
     """
+    check_given(X)
     known = None if names is None else _checked_names(names)
     if is_client_list(X):
         if groups is not None:
@@ -154,10 +190,10 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
     if not X:
         raise DataError("no clients: pass a list with at least one table of shape (n_rows, n_features).")
     if y is not None and len(y) != len(X):
-        raise DataError(f"{len(y)} lists of labels do not fit {len(X)} clients.")
+        raise DataError(f"{len(y)} lists of labels do not fit {len(X)} clients; pass one list a client.")
     named = tuple(str(i) for i in range(len(X))) if names is None else tuple(names)
     if len(named) != len(X):
-        raise DataError(f"{len(named)} names do not fit {len(X)} clients.")
+        raise DataError(f"{len(named)} names do not fit {len(X)} clients; pass one name a client.")
     labels = [None] * len(X) if y is None else list(y)
     data = tuple(
         ClientData(_table(one, name), _codes(own)) for one, name, own in zip(X, named, labels, strict=True)

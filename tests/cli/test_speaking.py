@@ -1,6 +1,7 @@
 """Errors speak the command line's words: parameters of the library by the options that set them."""
 
 import ast
+import inspect
 import re
 import warnings
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import click
 import pytest
 
 import privfed
-from privfed import attacks, protocols
+from privfed import DPKMeans, attacks, protocols
 from privfed.cli.main import main
 from privfed.cli.options import word_options
 from privfed.cli.speaking import Part, said, spellings, spoken
@@ -45,7 +46,8 @@ def test_options_of_an_estimator_are_called_like_its_parameters() -> None:
     declared = {option.name for option in click.command()(command).params}
     assert len(declared) > 15 and declared <= words
     composite = {name for option in FIT.params if isinstance(option, Part) for name in option.part_of}
-    assert composite == {"domain", "privacy"} <= words
+    assert composite == {"domain", "privacy", "client_names"}
+    assert {"domain", "privacy"} <= words and "client_names" in inspect.signature(DPKMeans.fit).parameters
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from privfed import Ball, Box, ClientPolicy, DWFKMeans, EWFKMeans, Simulation, WFKMeans, metrics
+from privfed.data import load_clients
 from privfed.errors import ArgumentError, DataError, PrivFedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
@@ -267,3 +268,36 @@ def test_words_may_be_numpys(blobs: Clients) -> None:
     for init in ("coreset", "kfed", "random"):
         model = DWFKMeans(init=init, protocol="plain", policy=ClientPolicy(), **words).fit(blobs)
         assert model.cluster_centers_.shape == (3, 2)
+
+
+ROWS = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": ROWS, "b": ROWS}, r"X is a mapping; pass list\(X.values\(\)\), and client_names=list\(X\)"),
+        ((rows for rows in (ROWS, ROWS)), "X is 'generator'; pass a list with one array a client"),
+        ("clients.csv", r"X is 'str'; .*load_clients\(path\)\.arrays is such a list"),
+        (Path("clients.csv"), r"load_clients\(path\)\.arrays"),
+        ([ROWS[:, 0], ROWS[:3, 0]], r"different lengths; .*reshape\(-1, 1\)"),
+        ([[1, 2], [3]], "different lengths; .* or rows of one length"),
+        (np.array([["31337", "x"]] * 6), "all values of X must be numbers; encode or drop"),
+        (pl.DataFrame({"a": ["31337", "x"], "b": [1, 2]}), "all values of X must be numbers"),
+    ],
+    ids=["dict", "generator", "text", "path", "one feature", "ragged", "text table", "frame of text"],
+)
+def test_what_is_no_list_of_tables_is_told_how_it_is_passed(given: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        DWFKMeans(2, protocol="plain").fit(given)
+    assert "31337" not in str(caught.value)
+
+
+def test_the_remedies_for_other_kinds_of_data_work(tmp_path: Path) -> None:
+    pl.DataFrame({"who": ["a", "b"] * 3, "x": ROWS[:, 0], "y": ROWS[:, 1]}).write_csv(tmp_path / "c.csv")
+    by_name, model = {"a": ROWS, "b": ROWS}, DWFKMeans(2, protocol="plain", max_iter=1)
+    model.fit(list(by_name.values()), client_names=list(by_name))
+    assert model.federation_.setting.clients == ("a", "b")
+    model.fit(load_clients(tmp_path / "c.csv", group="who").arrays)
+    model.fit([ROWS[:, 0].reshape(-1, 1), ROWS[:3, 0].reshape(-1, 1)])
+    assert model.n_features_in_ == 1
