@@ -16,7 +16,8 @@ class ClusteringOutcome:
         history: centers of the kept restart; the start, then one entry a round.
         inertia: pooled sum of squared distances to the nearest center; None where it was not asked for.
         n_rows: rows of all clients in the score; noised under differential privacy.
-        converged: whether a stop rule ended the kept restart, rather than max_iter.
+        converged: whether a stop rule ended the kept restart; False where max_iter did before. None where no
+            rule was to: rounds were fixed, by `tol=0` or under differential privacy.
         score: what the restarts were compared by.
     """
 
@@ -24,5 +25,5 @@ class ClusteringOutcome:
     history: tuple[FloatArray, ...]
     inertia: float | None
     n_rows: int
-    converged: bool
+    converged: bool | None
     score: float

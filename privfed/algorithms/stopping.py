@@ -1,4 +1,4 @@
-"""When a run stops: the movement falls below a tolerance, or no longer falls."""
+"""When a run stops: the movement falls below a tolerance, or no longer falls; and how it ended."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def stops(movements: Sequence[float], *, tol: float, min_iter: int, patience: in
         return False
     recent = movements[min_iter - 1 :][-patience:]
     return len(recent) == patience and recent[0] <= min(recent)
+
+
+def ending(stopped: bool, tol: float) -> bool | None:
+    """Return `ClusteringOutcome.converged` of a run.
+
+    Args:
+        stopped: whether a stop rule ended it.
+        tol: its tolerance; with 0 a run is meant to do all its rounds.
+    """
+    return True if stopped else False if tol > 0.0 else None

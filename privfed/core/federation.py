@@ -163,9 +163,9 @@ class Federation:
         asked, total = self._replay[index]
         if (asked.question, asked.cohort) != (ask.question.to_bytes(), ask.cohort):
             raise ResumeError(
-                f"sum {index} of the transcript answers another question than the run asks now: the run began "
-                "with other data, or with another privfed. Resume it with those, or begin a new one in another "
-                "folder."
+                f"sum {index} of the transcript answers another question than the run asks now: the run "
+                "began with other data, or with another privfed. Resume it with those, or begin a new one in "
+                "another folder."
             )
         return total
 

@@ -232,7 +232,8 @@ class Transcript:
         """
         if self.configuration != configuration:
             raise ResumeError(
-                "the transcript is of another run: clients, parameters and protocol must be the same."
+                "the transcript is of another run: clients, parameters and protocol must be the same. Resume "
+                "it with those that it began with, or begin a new run in another folder."
             )
 
     def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
@@ -23,6 +26,7 @@ from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
 from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
+from privfed.estimators.convergence import frobenius, reason_of
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.registry import stored_name
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
@@ -87,7 +91,24 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedClusterer:
-        """Cluster named clients; `watch` is called after every sum with its index, question and total."""
+        """Cluster named clients; `watch` is called after every sum with its index, question and total.
+
+        Warns:
+            ConvergenceWarning: no stop rule ended the run, although one was to.
+        """
+        self._fit_clients(clients, resume, watch)
+        self._warn_unconverged()
+        return self
+
+    def _warn_unconverged(self) -> None:
+        if self.converged_ is False:
+            rounds = f"{self.n_iter_} round{'s' * (self.n_iter_ != 1)}"
+            what = f"{type(self).__name__}(n_clusters={len(self.cluster_centers_)})"
+            message = f"{what} did not converge in {rounds}: {self.remedy()}"
+            # As a rule the caller of `fit`, which called `fit_clients`.
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
+    def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_surroundings(self.get_params(deep=False))
         seed, protocol = self._seed(resume), protocol_of(self.protocol)
         algorithm = self._algorithm(clients.n_features, seed)
@@ -106,7 +127,34 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
-        return self
+
+    def remedy(self) -> str:
+        """Say why the fit did not converge and what helps; empty where it did, or was not to."""
+        return self._reason() if self.converged_ is False else ""
+
+    def _reason(self) -> str:
+        moved = [self._moved(after, before) for before, after in pairwise(self.history_)]
+        return reason_of(self.get_params(deep=False), moved, self._settling())
+
+    def _settling(self) -> str:
+        """Return `_settled_by` as people give it, without what is so already."""
+        words = {k: v for k, v in self._settled_by().items() if getattr(self, k) != v}
+        return " and ".join(f"{name}={value!r}" for name, value in words.items())
+
+    def _ended(self) -> dict[str, Any]:
+        """Return what else `save` keeps of how the run ended."""
+        return {}
+
+    def _set_ended(self, facts: dict[str, Any]) -> None:
+        """Take back what `_ended` gave."""
+
+    def _moved(self, after: FloatArray, before: FloatArray) -> float:
+        """Return how far centers moved, as `tol` measures it."""
+        return frobenius(after, before)
+
+    def _settled_by(self) -> dict[str, Any]:
+        """Return words with which no round raises the cost, so that runs come to rest; empty without any."""
+        return {}
 
     def _seed(self, resume: bool) -> int:
         """Return the seed of a fit; of one that is resumed the one that was agreed on."""
@@ -155,7 +203,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_iter_ = len(self.history_) - 1
         self.inertia_ = outcome.inertia
         self.n_rows_: int | None = outcome.n_rows
-        self.converged_ = outcome.converged
+        self.converged_: bool | None = outcome.converged
         self.privacy_claim_ = claim_of(federation, protocol_of(self.protocol))
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
@@ -215,6 +263,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             "rows": self.n_rows_,
             "inertia": self.inertia_,
             "converged": self.converged_,
+            **self._ended(),
             "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
         }
         with open_file(Path(path), "wb") as file:

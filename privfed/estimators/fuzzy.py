@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans, FuzzyOutcome
+from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans, FuzzyOutcome, movement
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain, FloatArray
@@ -19,6 +19,7 @@ from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_init, check_integer, check_number
+from privfed.estimators.convergence import cycled
 from privfed.estimators.private_algorithms import private_fuzzy
 from privfed.federation.clients import Clients
 from privfed.federation.simulation import Simulation
@@ -69,7 +70,9 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         n_iter_: rounds of the kept restart.
         objective_: fuzzy objective J_m of all rows, what the restarts are compared by.
         inertia_: pooled sum of squared distances to the nearest center.
-        converged_: whether the centers came to rest.
+        converged_: whether the centers came to rest, as `tol` has it. False comes with a
+            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
+            under differential privacy.
         cycled_: whether the centers came back to an earlier state instead: with several local steps a
             run can go round in a cycle.
         labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
@@ -151,6 +154,22 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         super()._keep(outcome, clients)
         self.objective_ = outcome.score if self.privacy is None else None
         self.cycled_ = isinstance(outcome, FuzzyOutcome) and outcome.cycled
+
+    def _ended(self) -> dict[str, Any]:
+        return {"cycled": self.cycled_}
+
+    def _set_ended(self, facts: dict[str, Any]) -> None:
+        self.cycled_ = bool(facts.get("cycled", False))
+
+    def _settled_by(self) -> dict[str, Any]:
+        """One local step, weighted, is fuzzy c-means on the pooled rows."""
+        return {"averaging": "weighted", "local_iter": 1}
+
+    def _moved(self, after: FloatArray, before: FloatArray) -> float:
+        return movement(after, before)
+
+    def _reason(self) -> str:
+        return cycled(self._settling()) if self.cycled_ else super()._reason()
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the memberships of each row of a table, float64 of shape (n_rows, n_clusters)."""

@@ -100,12 +100,10 @@ class _OverCenters(FederatedClusterer):
         check_fresh(folder)
         Transcript(folder).begin(agreement, protocol.opens_to, protocol.reveals)
 
-    def fit_clients(
-        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
-    ) -> FederatedClusterer:
+    def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         """Cluster named clients; with `privacy` their centers, which each finds with noise of its own."""
         if self.privacy is None:
-            return super().fit_clients(clients, resume=resume, watch=watch)
+            return super()._fit_clients(clients, resume, watch)
         check_surroundings(self.get_params(deep=False))
         check_local(self.get_params(deep=False), self.privacy)
         public = clone(self).set_params(privacy=None, min_cluster_size=1)
@@ -116,14 +114,13 @@ class _OverCenters(FederatedClusterer):
             # Before a client looks at its rows: what it finds lies in the folder of this agreement.
             public._agree(clients, Path(self.run_dir), resume)
         shown, claim = own_centers(clients, self.privacy, self._local_clusters(), seed % 2**32, self.run_dir)
-        super(_OverCenters, public).fit_clients(shown, resume=self.run_dir is not None, watch=watch)
+        super(_OverCenters, public)._fit_clients(shown, self.run_dir is not None, watch)
         for name in [name for name in vars(public) if name.endswith("_")]:
             setattr(self, name, getattr(public, name))
         self._n_features_out = len(self.cluster_centers_)
         # Both would be of the centers that were shown, not of the rows.
         self.inertia_, self.n_rows_, self.privacy_claim_ = None, None, claim
         self.labels_ = self._labels(clients)
-        return self
 
 
 class FKM(_OverCenters):
@@ -164,6 +161,9 @@ class FKM(_OverCenters):
         cluster_centers_: (n_clusters, n_features) float64.
         history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the merged start.
         n_iter_: rounds of the kept restart.
+        converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
+            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
+            under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.

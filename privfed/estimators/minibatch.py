@@ -67,6 +67,9 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
         cluster_centers_: (n_clusters, n_features) float64.
         history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start.
         n_iter_: rounds of the kept restart.
+        converged_: whether a stop rule (`tol`) ended the kept restart. False comes with a
+            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
+            under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.

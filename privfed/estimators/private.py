@@ -48,6 +48,7 @@ class DPKMeans(FederatedClusterer):
         cluster_centers_: (n_clusters, n_features) float64.
         history_: list of (n_clusters, n_features); `history_[0]` is the start, then one entry a round.
         n_iter_: Lloyd rounds.
+        converged_: None: it does as many rounds as the noise lets pay.
         inertia_: None: its release was not paid for.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None for a rehearsal.

@@ -79,7 +79,8 @@ def _rebuilt(
     model.history_ = list(history)
     model.n_iter_ = len(history) - 1
     model.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
-    model.converged_ = bool(facts["converged"])
+    model.converged_ = None if facts["converged"] is None else bool(facts["converged"])
+    model._set_ended(facts)
     model.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
     model.privacy_claim_ = claim
     model.n_features_in_ = centers.shape[1]

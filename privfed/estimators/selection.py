@@ -49,6 +49,8 @@ class SelectionRow:
         rounds: rounds of the fit.
         sums: sums that were opened for the fit and the index.
         bytes: sent for them, to and from all clients together.
+        converged: whether a stop rule ended the fit; None where its rounds were fixed.
+        remedy: why it did not converge and what helps; empty where it did.
     """
 
     n_clusters: int
@@ -57,6 +59,8 @@ class SelectionRow:
     rounds: int
     sums: int
     bytes: int
+    converged: bool | None = None
+    remedy: str = ""
 
 
 FROM_TOTALS = ("rows", "n_clusters", "table.index", "centroids")
@@ -116,6 +120,7 @@ class SelectionResult:
         for row in self.table:
             inertia = "" if row.inertia is None else f"{row.inertia:.6g}"
             mark = " <" if row.n_clusters == self.n_clusters else ""
+            mark += " (not converged)" if row.converged is False else ""
             lines.append(
                 f"{row.n_clusters:>4} {row.index:>{wide}.6g} {inertia:>12} {row.rounds:>7} {row.sums:>6} "
                 f"{row.bytes:>13,}{mark}"
@@ -311,7 +316,16 @@ def _tried(
     records = model.federation_.transcript.records[began:]
     sent = [one.size for r in records if isinstance(r, Exchanged) for one in (*r.down, *r.up)]
     opened = sum(isinstance(record, Summed) for record in records)
-    return SelectionRow(model.n_clusters, value, model.inertia_, model.n_iter_, opened, sum(sent))
+    return SelectionRow(
+        model.n_clusters,
+        value,
+        model.inertia_,
+        model.n_iter_,
+        opened,
+        sum(sent),
+        model.converged_,
+        model.remedy(),
+    )
 
 
 def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
@@ -321,6 +335,7 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
     model.federation_, model.n_features_in_ = federation, setting.n_features
     model._keep(federation.run(algorithm), Clients(setting.clients, (), None))
     del model.labels_
+    model._warn_unconverged()
 
 
 def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:

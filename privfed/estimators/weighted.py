@@ -68,6 +68,9 @@ class DWFKMeans(FederatedClusterer):
         cluster_centers_: (n_clusters, n_features) float64.
         history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start.
         n_iter_: rounds of the kept restart.
+        converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
+            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
+            under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center.
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
@@ -133,6 +136,10 @@ class DWFKMeans(FederatedClusterer):
     def _weighting(self) -> str:
         return "dynamic"
 
+    def _settled_by(self) -> dict[str, Any]:
+        """One local step is Lloyd's; momentum can carry the centers beyond it."""
+        return {} if self.momentum or self.relocate_empty else {"local_iter": 1}
+
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         params = self.get_params(deep=False)
         check_clustering(params)
@@ -172,6 +179,9 @@ class EWFKMeans(DWFKMeans):
 
     def _weighting(self) -> str:
         return "equal"
+
+    def _settled_by(self) -> dict[str, Any]:
+        return {}
 
 
 class WFKMeans(DWFKMeans):
@@ -242,6 +252,10 @@ class WFKMeans(DWFKMeans):
             relocate_empty=relocate_empty,
         )
         self.weights = weights
+
+    def _settled_by(self) -> dict[str, Any]:
+        dynamic = isinstance(self.weights, str) and self.weights == "dynamic"
+        return super()._settled_by() if dynamic else {}
 
     def _weighting(self) -> str:
         if isinstance(self.weights, str) and is_known(self.weights):

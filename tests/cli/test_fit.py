@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, v_measure_score
 
 from privfed import Box, DWFKMeans, EWFKMeans
@@ -152,9 +153,9 @@ def test_every_word_reaches_the_estimator(invoke, words, iris, tmp_path) -> None
     )
     # Clients are drawn by name, so that they need their names here too.
     kept = Transcript.load(tmp_path / "run").configuration
-    by_name = model.fit(
-        np.concatenate(tables.arrays), groups=np.repeat(tables.names, [len(rows) for rows in tables.arrays])
-    )
+    groups = np.repeat(tables.names, [len(rows) for rows in tables.arrays])
+    with pytest.warns(ConvergenceWarning, match="each round asks other clients"):
+        by_name = model.fit(np.concatenate(tables.arrays), groups=groups)
     assert by_name.transcript_.configuration == kept
     np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
 
@@ -298,3 +299,20 @@ def test_under_privacy_no_number_of_rows_leads_to_an_error(
     claim = ("--epsilon", 5, "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
     found = json.loads(invoke("fit", *options, "--algorithm", "dp", *claim, "--quiet", "--json").stdout)
     assert np.shape(found["centroids"]) == (9, 1)
+
+
+def test_a_run_that_did_not_converge_is_marked_with_the_options_that_help(invoke, words, tmp_path) -> None:
+    short = [*words, "--protocol", "plain", "--max-iter", 2, "--init", "random"]
+    found = invoke(*short, "--out", tmp_path / "run")
+    assert "2 (not converged)" in found.stdout and "--max-iter 2" in found.stdout
+    # Python's own warning, with a path of the library, is kept from people.
+    assert "Warning" not in found.stderr
+    result = read(tmp_path / "run")
+    assert result["converged"] is False and "max_iter=2" in result["remedy"]
+
+
+def test_a_run_of_fixed_rounds_is_not_marked(invoke, words, tmp_path) -> None:
+    found = invoke(*words, "--protocol", "plain", "--max-iter", 2, "--tol", 0, "--out", tmp_path / "run")
+    assert "not converged" not in found.stdout
+    result = read(tmp_path / "run")
+    assert result["converged"] is None and result["remedy"] == ""

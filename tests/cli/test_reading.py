@@ -93,7 +93,9 @@ def test_show_names_every_sum(run, invoke) -> None:
 
 def test_show_reads_a_run_from_python(invoke, tmp_path) -> None:
     rng = np.random.default_rng(0)
-    DWFKMeans(2, run_dir=tmp_path / "run", max_iter=3).fit([rng.normal(size=(20, 2)) for _ in range(5)])
+    DWFKMeans(2, run_dir=tmp_path / "run", max_iter=3, tol=0).fit(
+        [rng.normal(size=(20, 2)) for _ in range(5)]
+    )
     shown = json.loads(invoke("show", tmp_path / "run", "--json").stdout)
     assert shown["clients"] == ["0", "1", "2", "3", "4"]
     assert shown["protocol"] == "masked"

@@ -233,3 +233,12 @@ def test_a_folder_that_is_taken_stays_as_it_is(invoke, failing, words, iris, tmp
 
 def test_the_command_is_listed(invoke) -> None:
     assert "select-k" in invoke().stdout
+
+
+def test_numbers_that_did_not_converge_are_marked(invoke, words, tmp_path) -> None:
+    result = invoke(*words, "--max-iter", 1, "--init", "random", "--out", tmp_path / "s")
+    assert "not converged" in result.stdout and "raise --max-iter 1" in result.stdout
+    assert "Warning" not in result.stderr
+    table = read(tmp_path / "s")["table"]
+    assert [row["converged"] for row in table] == [False] * 3
+    assert all("max_iter=1" in row["remedy"] for row in table)

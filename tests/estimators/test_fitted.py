@@ -96,7 +96,7 @@ def test_data_is_not_changed_and_may_be_changed_afterwards(protocol: str) -> Non
     rng = np.random.default_rng(0)
     clients = [rng.normal(size=(20, 2)) for _ in range(6)]
     before = [rows.copy() for rows in clients]
-    fitted = DWFKMeans(3, protocol=protocol, max_iter=2).fit(clients)
+    fitted = DWFKMeans(3, protocol=protocol, max_iter=2, tol=0).fit(clients)
     for rows, old in zip(clients, before, strict=True):
         np.testing.assert_array_equal(rows, old)
         rows[:] = 0.0
@@ -133,7 +133,7 @@ def test_data_clipped_to_a_ball_fits_into_it() -> None:
     for radius, center in ((0.3, 0.1), (1e-3, 1e6), (1.0, [0.1, 0.7])):
         ball = Ball(radius, center)
         clients = [ball.clip(center + 3 * radius * rng.normal(size=(50, 2))) for _ in range(4)]
-        DWFKMeans(2, protocol="plain", domain=ball, max_iter=2).fit(clients)
+        DWFKMeans(2, protocol="plain", domain=ball, max_iter=2, tol=0).fit(clients)
 
 
 def test_one_client_over_plain_sums_and_over_no_other(blobs: Clients, protocol: str) -> None:

@@ -33,6 +33,7 @@ import numpy as np
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded
+from privfed.algorithms.stopping import ending
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import Question
@@ -194,7 +195,8 @@ class FuzzyCMeans:
         objective, length, inertia = min(found)
         rows = round(float(total["rows"][0]))
         kept = tuple(history[:length])
-        return FuzzyOutcome(kept[-1], kept, inertia, rows, converged, objective, n_states > 1)
+        ended = ending(converged, self.tol)
+        return FuzzyOutcome(kept[-1], kept, inertia, rows, ended, objective, n_states > 1)
 
 
 def _seeds(

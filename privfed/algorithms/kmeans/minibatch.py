@@ -28,6 +28,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
+from privfed.algorithms.stopping import ending
 from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.declaration import Declaration, RowCounts
@@ -362,5 +363,10 @@ class FederatedMiniBatch:
         pooled = (yield ask).statistics
         inertia, n_rows = float(pooled["inertia"][0]), round(float(pooled["rows"][0]))
         return ClusteringOutcome(
-            server.centers, tuple(history), inertia, n_rows, converged, inertia / max(n_rows, 1)
+            server.centers,
+            tuple(history),
+            inertia,
+            n_rows,
+            ending(converged, self.tol),
+            inertia / max(n_rows, 1),
         )

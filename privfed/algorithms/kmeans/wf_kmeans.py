@@ -20,6 +20,7 @@ import numpy as np
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
+from privfed.algorithms.stopping import ending
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.errors import ArgumentError
@@ -110,7 +111,7 @@ class WeightedKMeans:
             converged = self._stops(movements)
             if converged:
                 break
-        return (yield from self._score(located, tuple(history), converged))
+        return (yield from self._score(located, tuple(history), ending(converged, self.tol)))
 
     def _stops(self, movements: list[float]) -> bool:
         if len(movements) >= self.min_iter and movements[-1] < self.tol:
@@ -146,7 +147,7 @@ class WeightedKMeans:
         return _divided(weighted, weight, lambda: fallback)
 
     def _score(
-        self, located: Located, history: tuple[FloatArray, ...], converged: bool
+        self, located: Located, history: tuple[FloatArray, ...], converged: bool | None
     ) -> Conversation[ClusteringOutcome]:
         centers = history[-1]
         pooled = yield Ask(Inertia(ranges=located.ranges, centers=centers), purpose="score")

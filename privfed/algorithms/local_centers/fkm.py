@@ -33,7 +33,7 @@ from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
-from privfed.algorithms.stopping import stops
+from privfed.algorithms.stopping import ending, stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges, frozen_array
@@ -284,7 +284,8 @@ class FederatedKMeans:
         question = Inertia(ranges=located.ranges, centers=history[-1])
         pooled = yield Ask(question, purpose="score")
         inertia, rows = float(pooled.statistics["inertia"][0]), round(float(pooled.statistics["rows"][0]))
-        return ClusteringOutcome(history[-1], tuple(history), inertia, rows, converged, inertia)
+        ended = ending(converged, self.tol)
+        return ClusteringOutcome(history[-1], tuple(history), inertia, rows, ended, inertia)
 
     def _round(
         self, located: Located, centers: FloatArray, round_number: int, rng: np.random.Generator

@@ -31,7 +31,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
-from privfed.algorithms.stopping import stops
+from privfed.algorithms.stopping import ending, stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges, frozen_array
@@ -299,4 +299,5 @@ class OneShotKMeans:
         question = Inertia(ranges=located.ranges, centers=history[-1])
         pooled = yield Ask(question, purpose="score")
         inertia, rows = float(pooled.statistics["inertia"][0]), round(float(pooled.statistics["rows"][0]))
-        return ClusteringOutcome(history[-1], tuple(history), inertia, rows, converged, inertia)
+        ended = ending(converged, self.tol)
+        return ClusteringOutcome(history[-1], tuple(history), inertia, rows, ended, inertia)

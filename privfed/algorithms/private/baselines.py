@@ -152,7 +152,7 @@ class LloydBaseline:
         for number in range(rounds):
             radius = 2.0 * frame.radius * (near if number and near < 1.0 else 0.5)
             history.append(frozen_array((yield from self._round(frame, history[-1], radius, weights))))
-        return ClusteringOutcome(history[-1], tuple(history), None, round(n_rows), False, float("nan"))
+        return ClusteringOutcome(history[-1], tuple(history), None, round(n_rows), None, float("nan"))
 
     def _round(
         self, frame: Frame, centers: FloatArray, radius: float, weights: dict[str, float]

@@ -92,7 +92,7 @@ class FixedKMeans:
                 state = replace(state, radius=before.radius)
             history.append(frozen_array(state.centers))
         n_rows = round(scale.n_rows)
-        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, False, float("nan"))
+        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
     def _started(self, scale: Scale, rng: np.random.Generator) -> Conversation[tuple[Start, FloatArray]]:
         """Return what is known before the rounds, and the centers that they begin with."""

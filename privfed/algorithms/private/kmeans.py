@@ -219,7 +219,7 @@ class PrivateKMeans:
             state = replace(state, centers=centers, radius=radius if self.steps.keep_radius else state.radius)
             history.append(frozen_array(centers))
         n_rows = round(scale.n_rows)
-        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, False, float("nan"))
+        return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
     def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:
         """Return the coreset, or the given centers as points of which nothing is sure."""

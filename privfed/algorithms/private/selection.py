@@ -122,7 +122,7 @@ class PrivateSelection:
         start = Start(scale, found.points, found.weights, radius, found.noise, n_points, single, spent)
         refined = yield from replace(self.algorithm, n_clusters=k).refined(start, tried[place][0])
         outcomes = [
-            ClusteringOutcome(centers, (frozen_array(centers),), None, refined.n_rows, False, index)
+            ClusteringOutcome(centers, (frozen_array(centers),), None, refined.n_rows, None, index)
             for centers, index in tried
         ]
         outcomes[place] = refined

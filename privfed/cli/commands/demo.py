@@ -27,6 +27,7 @@ from privfed.cli.commands.tradeoff import carry_out, load_study, tell
 from privfed.cli.display.output import kilobytes, printed
 from privfed.cli.display.picture import draw_convergence, save
 from privfed.cli.display.progress import RoundProgress
+from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.result import SAW_SHORT, Result, result_of
 from privfed.cli.folder.run_folder import pretty
 from privfed.core.domain import Box
@@ -145,7 +146,7 @@ def _run(protocol: str, clients: Clients, faults: list[Fault], seed: int) -> tup
         random_state=seed,
     )
     began = time.monotonic()
-    with RoundProgress(protocol, MAX_ITER) as progress:
+    with RoundProgress(protocol, MAX_ITER) as progress, in_results():
         model.fit_clients(clients, watch=progress)
     seconds = time.monotonic() - began
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
@@ -172,7 +173,7 @@ def _cells(result: Result) -> list[str]:
     return [
         f"{result.score:.2f}",
         "" if agreed is None else f"{agreed.v_measure:.4f}",
-        str(result.n_iter),
+        f"{result.n_iter}{' (not converged)' * (result.converged is False)}",
         kilobytes(result.traffic.bytes_per_client),
         f"{result.traffic.seconds:.2f}",
         str(sum(len(row.dropped) for row in result.sums)),

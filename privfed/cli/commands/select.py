@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from privfed.cli.display.output import printed
+from privfed.cli.display.unconverged import in_its_words
 from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.run_folder import pretty
 from privfed.cli.options import (
@@ -91,6 +92,9 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
     printed(selection_table(found))
     claim = claim_from(found.privacy)
     click.echo(one_line(None) if claim is None else f"{SHARED}\n{claim}")
+    for row in found.table:
+        if row["remedy"]:
+            click.echo(f"{row['n_clusters']} clusters did not converge: {in_its_words(row['remedy'])}")
     click.echo(f"{found.n_clusters} clusters: {found.rule} of {found.index}.")
     click.echo(f"Written: {out / FOUND}, {out / 'picture.png'}, {out / 'model.npz'}")
 

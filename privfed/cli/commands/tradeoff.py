@@ -128,6 +128,9 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
         click.echo(f"All fits together, {one}")
     if claims_of(rows):
         click.echo(SCORED)
+    unsettled = sum(len(row.unconverged) for row in rows)
+    if unsettled:
+        click.echo(f"{unsettled} fits did not converge: the report says why, and what helps", err=True)
     if failed:
         click.echo(f"{failed} measurements failed: see the report", err=True)
     click.echo(f"Written: {out / PAGE}, and tables beside it")

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from privfed.cli.display.unconverged import in_its_words
 from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result, SumRow
 from privfed.cli.folder.run_folder import RESULT, pretty
@@ -56,7 +57,7 @@ def kilobytes(n_bytes: float) -> str:
 
 def result_table(result: Result, folder: Path) -> Table:
     """Return the result as a table of two columns."""
-    end = "converged" if result.converged else "stopped at the most rounds"
+    end = {True: "converged", False: "not converged", None: "as many as were asked for"}[result.converged]
     sent, claim = result.traffic, claim_from(result.privacy)
     rows = "not asked" if result.rows is None else f"{result.rows}{rows_mark(claim)}"
     lost = sum(len(row.dropped) for row in result.sums)
@@ -67,6 +68,7 @@ def result_table(result: Result, folder: Path) -> Table:
         **claim_lines(claim, result.noised),
         "clients, rows": f"{len(result.clients)}, {rows}",
         "rounds": f"{result.n_iter} ({end})",
+        **({"not converged": in_its_words(result.remedy)} if result.remedy else {}),
         "score": _score(result),
         **_agreement(result),
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",

@@ -86,6 +86,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     `score` is inertia / rows, None where it was not paid for; `movements` has one Frobenius norm a round.
     `privacy` is what is said of the run's differential privacy (`PrivacySpent.to_dict`), None without any;
     `noised` names the fields that are exact without it, and under it come from noised totals.
+    `converged` is None where rounds were fixed; `remedy` says why a run did not converge, and what helps.
     """
 
     format: int = RESULT_FORMAT
@@ -102,7 +103,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None
     n_clusters: int
     n_iter: int
-    converged: bool
+    converged: bool | None
+    remedy: str
     inertia: float | None
     score: float | None
     agreement: Agreement | None
@@ -212,6 +214,7 @@ def result_of(
         n_clusters=len(model.cluster_centers_),
         n_iter=model.n_iter_,
         converged=model.converged_,
+        remedy=model.remedy(),
         inertia=inertia,
         score=None if inertia is None or rows is None else inertia / rows,
         agreement=found,

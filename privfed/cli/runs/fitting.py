@@ -13,6 +13,7 @@ import click
 from privfed.cli.display.output import printed, result_table, write_results
 from privfed.cli.display.picture import draw_run
 from privfed.cli.display.progress import RoundProgress
+from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.claim import saying_the_claim
 from privfed.cli.folder.disk import telling_when_full
 from privfed.cli.folder.result import Result, result_of
@@ -163,7 +164,7 @@ def _begun(folder: Path) -> Transcript | None:
 def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
     """Fit and return how many seconds it took."""
     began = time.monotonic()
-    with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress:
+    with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
         model.fit_clients(clients, resume=resume, watch=progress)
     return time.monotonic() - began
 

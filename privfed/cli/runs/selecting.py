@@ -24,6 +24,7 @@ from privfed import __version__
 from privfed.cli.declared import Declared
 from privfed.cli.display.picture import COLOURS, save, write_claim
 from privfed.cli.display.progress import RoundProgress
+from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.claim import claim_from, saying_the_claim
 from privfed.cli.folder.disk import telling_when_full, write_new
 from privfed.cli.folder.result import began_of, server_saw
@@ -92,7 +93,7 @@ def carry_out(
     model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
     fresh = _prepare(out, asked)
     try:
-        with _held(out), saying_the_claim(out), _resumable(out):
+        with _held(out), saying_the_claim(out), _resumable(out), in_results():
             if asked.declared.epsilon is None:
                 for transcript in transcripts(out)[:1]:
                     check_same_rows(tables, transcript)
@@ -220,6 +221,7 @@ def selection_table(found: Selection) -> Table:
     for row in found.table:
         numbers = [f"{row[name]:.6g}" if row[name] is not None else "" for name in ("index", "inertia")]
         chosen = f"< {found.rule}" if row["n_clusters"] == found.n_clusters else ""
+        chosen = f"{chosen} not converged".strip() if row["converged"] is False else chosen
         counts = [str(row["rounds"]), str(row["sums"]), f"{row['bytes'] / 1000:,.1f}"]
         table.add_row(str(row["n_clusters"]), *numbers, *counts, chosen)
     return table

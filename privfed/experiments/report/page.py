@@ -22,6 +22,7 @@ from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.parties import saw
 from privfed.experiments.report.pictures import Number, Picture
+from privfed.experiments.report.remarks import remarks, unconverged
 from privfed.experiments.report.scaling import scaling
 from privfed.experiments.report.summary import Advice, Row, Stat, claims_of, shown
 from privfed.experiments.report.tables import axes, columns, name_of
@@ -62,7 +63,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
         ("clients", "Number of clients", _figures(scaling(rows), rows)),
         ("together", "All fits together", _together(rows)),
         ("cost", "Cost", _group(rows, "costs")),
-        ("convergence", "Convergence", _group(rows, "convergence")),
+        ("convergence", "Convergence", _group(rows, "convergence") + _unconverged(rows)),
         ("table", "All configurations", _table(plan, rows)),
         ("saw", "What each party saw", _parties(rows)),
         ("attacks", "The attacks", _attacks(plan)),
@@ -221,17 +222,21 @@ def _together(rows: Sequence[Row]) -> str:
 
 def _table(plan: Plan, rows: Sequence[Row]) -> str:
     measures, differing = columns(plan.located.study, rows), axes(rows)
+    remarked = any(map(remarks, rows))
     head = "".join(
         f"<th{' class=number' if name in measures or name == '#' else ''}>"
         f'<button type="button">{escape(name_of(name))}</button></th>'
-        for name in ("#", *differing, *measures, "cells")
+        for name in ("#", *differing, *measures, *(["remarks"] if remarked else []), "cells")
     )
     lines = []
     for i, row in enumerate(rows, start=1):
         labels = "".join(f"<td>{escape(row.setup.labels[axis])}</td>" for axis in differing)
         figures = "".join(f'<td class="number">{_stat(row, name)}</td>' for name in measures)
         cells = " ".join(f"<code>{cell}</code>" for cell in row.cells.values())
-        lines.append(f'<tr id="c-{row.id}"><td class="number">{i}</td>{labels}{figures}<td>{cells}</td></tr>')
+        told = f"<td>{escape('; '.join(remarks(row)))}</td>" if remarked else ""
+        lines.append(
+            f'<tr id="c-{row.id}"><td class="number">{i}</td>{labels}{figures}{told}<td>{cells}</td></tr>'
+        )
     meanings = "".join(f"<dt>{escape(word)}</dt><dd>{escape(text)}</dd>" for word, text in MEANINGS.items())
     return (
         '<p><label for="filter">Keep the rows that hold every one of these words:</label><br>'
@@ -239,6 +244,25 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
         f'<div class="scroll"><table id="all"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
         f"<details><summary>What the words mean</summary><dl>{meanings}</dl></details>"
+    )
+
+
+def _unconverged(rows: Sequence[Row]) -> str:
+    """Return which fits did not converge, why, and what helps."""
+    found = unconverged(rows)
+    if not found:
+        return ""
+    told = pictures.short(rows)
+    lines = "".join(
+        f"<tr><td>#{i}</td><td>{escape(told(row))}</td><td>{', '.join(map(str, seeds))}</td>"
+        f"<td>{escape(why)}</td></tr>"
+        for i, row, seeds, why in found
+    )
+    return (
+        '<h3>Fits that did not converge</h3><p class="warn">Their centers were still moving: what was '
+        'measured of them is of a state on the way.</p><div class="scroll"><table><thead><tr><th></th>'
+        "<th>configuration</th><th>seeds</th><th>why, and what helps</th></tr></thead>"
+        f"<tbody>{lines}</tbody></table></div>"
     )
 
 

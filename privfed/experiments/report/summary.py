@@ -80,6 +80,7 @@ class Row:
         against: who -> what a claim of differential privacy holds against; empty without one.
         notes: warnings of the cells.
         claim: what is said of the differential privacy of each fit; None without any.
+        unconverged: seed -> why its fit did not converge and what helps, of those that did not.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Row:
     against: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     claim: PrivacySpent | None = None
+    unconverged: dict[int, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -153,6 +155,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         against={} if first is None else first.values["against"],
         notes=sorted({note for fit in fits.values() for note in fit.values.get("notes", [])}),
         claim=None if first is None else claim_of(setup, first.values),
+        unconverged={seed: f.values["remedy"] for seed, f in fits.items() if f.values["converged"] is False},
     )
 
 
@@ -292,6 +295,8 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
         found.append("it has no differential privacy: what totals give away has no proven bound")
     if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
         found.append("clients read the totals: what they learn of each other was not attacked")
+    if row.unconverged:
+        found.append(f"{len(row.unconverged)} of its {len(row.cells)} fits did not converge")
     if row.errors:
         found.append(f"{len(row.errors)} of its measurements failed")
     return found
@@ -314,6 +319,7 @@ def plain(row: Row) -> dict[str, Any]:
         "against": row.against,
         "privacy": None if row.claim is None else row.claim.to_dict(),
         "notes": row.notes,
+        "unconverged": {str(seed): why for seed, why in row.unconverged.items()},
         "errors": [{"cell": cell, "part": part, "error": error} for cell, part, error in row.errors],
     }
 

@@ -16,6 +16,7 @@ from privfed.core.files import replaced
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.compare import FORMAT
 from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.remarks import remarks
 from privfed.experiments.report.summary import COSTS, Advice, Row, Stat, claims_of, plain
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import AXES
@@ -75,10 +76,13 @@ def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence
     cells = [[row.setup.labels[axis] for axis in axes(rows)] for row in rows]
     head = [*axes(rows), *map(name_of, columns(study, rows))]
     stats = [[row.stats.get(name) for name in columns(study, rows)] for row in rows]
+    told = [remarks(row) for row in rows]
     with replaced(folder / "table.md") as path:
-        path.write_text(_markdown(head, cells, stats) + _claims_markdown(rows), encoding="utf-8")
+        text = _markdown(head, cells, stats) + _claims_markdown(rows) + _remarked(cells, told)
+        path.write_text(text, encoding="utf-8")
     with replaced(folder / "table.tex") as path:
-        path.write_text(_latex(study.name, head, cells, stats, claims_of(rows)), encoding="utf-8")
+        text = _latex(study.name, head, cells, stats, claims_of(rows)) + _remarked(cells, told, "% ")
+        path.write_text(text, encoding="utf-8")
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -93,6 +97,7 @@ def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     table["privacy claim"] = [one_line(row.claim) for row in rows]
     table["cells"] = [" ".join(row.cells.values()) for row in rows]
     table["failed"] = [len(row.errors) for row in rows]
+    table["remarks"] = ["; ".join(remarks(row)) for row in rows]
     return pl.DataFrame(table, strict=False)
 
 
@@ -130,6 +135,14 @@ def _markdown(head: list[str], cells: list[list[str]], stats: list[list[Stat | N
 def _claims_markdown(rows: Sequence[Row]) -> str:
     claims = [f"- {name}: {claim.line}." for name, claim in claims_of(rows).items()]
     return "\n".join(["", *claims, f"- {SCORED}", ""]) if claims else ""
+
+
+def _remarked(cells: list[list[str]], told: list[list[str]], before: str = "") -> str:
+    """Return remarks on the table's rows, a line each."""
+    lines = [
+        f"{before}{', '.join(own)}: {'; '.join(one)}." for own, one in zip(cells, told, strict=True) if one
+    ]
+    return "".join(f"\n{line}\n" for line in lines)
 
 
 def _line(texts: Sequence[str]) -> str:

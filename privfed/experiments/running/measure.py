@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from privfed.attacks import ActiveAttack
 from privfed.attacks.audits import audit_units
@@ -78,7 +79,10 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         scene = split(setup.data, _table(data, folder), setup.partition, seed)
         model = estimator(setup, scene, seed)
         began = time.process_time()
-        model.fit_clients(gather(scene.clients))
+        with warnings.catch_warnings():
+            # What did not converge is stored with what helps, and told of where it is shown.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit_clients(gather(scene.clients))
         seconds = time.process_time() - began
         fitted = scene, model
         central = _central(data, folder, seed if setup.data.public else 0, len(model.cluster_centers_))
@@ -147,7 +151,8 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
         "exchanges": traffic.exchanges,
         "bytes_up": sum(traffic.up.values()) / n,
         "bytes_down": sum(traffic.down.values()) / n,
-        "converged": bool(model.converged_),
+        "converged": model.converged_,
+        "remedy": model.remedy(),
         "opens_to": began.opens_to,
         "reveals": began.reveals,
         "rehearsal": setup.privacy is not None and setup.privacy.rehearsal,

@@ -12,7 +12,7 @@ import msgspec
 import privfed
 from privfed.experiments.study.study import Attack, Data, Partition, Words
 
-FORMAT = 1
+FORMAT = 2
 """Part of every hash: raised when cells come to mean something else."""
 
 USUAL = ("distributed", "gaussian")

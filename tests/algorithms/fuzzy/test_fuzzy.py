@@ -208,7 +208,7 @@ def test_local_centers_nearer_than_a_cell_are_still_told_apart() -> None:
 )
 def test_masked_run_has_the_same_centers_and_index(words: dict[str, Any]) -> None:
     clients = [rows[i::4] for rows in oracle.motivational(3) for i in (0, 1)]
-    words = {"max_iter": 6, "domain": Box(-2, 3, max_rows=1024), **words}
+    words = {"max_iter": 6, "tol": 0, "domain": Box(-2, 3, max_rows=1024), **words}
     plain, masked = (fitted(clients, 4, over, **words) for over in ("plain", "masked"))
     assert plain.n_iter_ == masked.n_iter_
     np.testing.assert_allclose(plain.history_, masked.history_, rtol=0, atol=1e-9)
@@ -229,6 +229,8 @@ CYCLES = [
 ]
 
 
+# That a cycle is told of is tested in tests/face/test_convergence.py.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("case", "period"), CYCLES)
 def test_cycle_stops_with_its_best_state(case: dict[str, Any], period: int) -> None:
     clients, k = oracle.motivational(case["seed"], case["layout"]), case["k"]
@@ -258,6 +260,8 @@ def test_run_without_tolerance_goes_round_to_the_last_round() -> None:
     assert model.n_iter_ == 9 and not model.cycled_ and not model.converged_
 
 
+# Some of these restarts end in a cycle.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_restart_of_the_lowest_objective_is_kept() -> None:
     clients = [rows[::3] for rows in oracle.motivational(0, "printed")]
     model = fitted(clients, 3, init="random", n_init=4)
@@ -291,7 +295,9 @@ def test_start_is_in_the_domain_and_follows_the_random_state(
     domain = Box([-3, -2], [5, 4], max_rows=2048)
     for init in ("coreset", "kfed", "random"):
         runs = [
-            fitted(papers_clients, 4, init=init, domain=domain, max_iter=1, random_state=state, **words)
+            fitted(
+                papers_clients, 4, init=init, domain=domain, max_iter=1, tol=0, random_state=state, **words
+            )
             for state in (1, 1, 2)
         ]
         starts = [run.history_[0] for run in runs]

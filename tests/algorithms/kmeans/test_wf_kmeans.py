@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
@@ -90,7 +91,7 @@ def test_tolerance_zero_runs_all_rounds_even_at_rest(blobs: Clients, protocol: s
     model = DWFKMeans(3, tol=0, max_iter=15, protocol=protocol).fit(blobs)
     assert model.n_iter_ == 15 and len(model.history_) == 16
     assert movements(model)[-1] == 0.0
-    assert not model.converged_
+    assert model.converged_ is None
 
 
 def test_default_tolerance_stops_at_rest(blobs: Clients, protocol: str) -> None:
@@ -103,14 +104,16 @@ def test_no_stop_before_min_iter() -> None:
     words = {**HALVING, "init": column(8)}
     assert DWFKMeans(tol=1e-6, **words).fit([column(8)]).n_iter_ == 1
     assert DWFKMeans(tol=1e-6, min_iter=5, **words).fit([column(8)]).n_iter_ == 5
-    last = DWFKMeans(tol=1e-6, min_iter=5, **{**words, "max_iter": 3}).fit([column(8)])
-    assert last.n_iter_ == 3 and not last.converged_
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        last = DWFKMeans(tol=1e-6, min_iter=5, **{**words, "max_iter": 3}).fit([column(8)])
+    assert last.n_iter_ == 3 and last.converged_ is False
 
 
 def test_movement_that_only_stays_the_same_runs_out_of_patience() -> None:
     words: dict[str, Any] = {**HALVING, "learning_rate": 1.0, "cohorts": [[1], [0]]}
     clients = [column(0), column(1)]
-    assert DWFKMeans(tol=1e-6, **words).fit(clients).n_iter_ == 20
+    with pytest.warns(ConvergenceWarning, match="patience=10 ends it after round 10"):
+        assert DWFKMeans(tol=1e-6, **words).fit(clients).n_iter_ == 20
     assert DWFKMeans(tol=1e-6, patience=3, **words).fit(clients).n_iter_ == 3
     assert DWFKMeans(tol=1e-6, patience=3, min_iter=5, **words).fit(clients).n_iter_ == 7
 
@@ -144,7 +147,7 @@ def scores(model: DWFKMeans, question: str) -> list[tuple[float, np.ndarray]]:
 
 @pytest.mark.parametrize("init", ["random", "coreset", "kfed"])
 def test_restart_of_the_lowest_pooled_score_is_kept(blobs: Clients, protocol: str, init: str) -> None:
-    model = EWFKMeans(5, init=init, n_init=5, max_iter=3, protocol=protocol).fit(blobs)
+    model = EWFKMeans(5, init=init, n_init=5, max_iter=3, tol=0, protocol=protocol).fit(blobs)
     found = scores(model, "Inertia")
     assert len(found) == 5
     best, centers = min(found, key=lambda one: one[0])
@@ -155,7 +158,9 @@ def test_restart_of_the_lowest_pooled_score_is_kept(blobs: Clients, protocol: st
 
 def test_restarts_begin_at_different_starts(blobs: Clients) -> None:
     for init in ("random", "coreset", "kfed"):
-        model = DWFKMeans(6, init=init, n_init=4, max_iter=1, local_iter=1, protocol="plain").fit(blobs)
+        model = DWFKMeans(6, init=init, n_init=4, max_iter=1, tol=0, local_iter=1, protocol="plain").fit(
+            blobs
+        )
         found = [centers for _, centers in scores(model, "Inertia")]
         distinct = {np.sort(centers, axis=0).round(6).tobytes() for centers in found}
         assert len(distinct) > 1, init
@@ -172,6 +177,7 @@ def test_client_mean_chooses_by_the_mean_of_the_clients_own_scores(protocol: str
         "init": "random",
         "n_init": 12,
         "max_iter": 1,
+        "tol": 0,
         "learning_rate": 0.2,
         "random_state": 3,
     }
@@ -195,7 +201,7 @@ def test_client_mean_chooses_by_the_mean_of_the_clients_own_scores(protocol: str
 def test_local_centroid_without_rows_stays_by_default_and_moves_onto_a_row_when_wanted() -> None:
     clients = [column(0, 1, 2, 10), column(0, 1, 3, 11)]
     start = column(0, 1000)
-    words: dict[str, Any] = {"init": start, "local_iter": 1, "max_iter": 1, "protocol": "plain"}
+    words: dict[str, Any] = {"init": start, "local_iter": 1, "max_iter": 1, "tol": 0, "protocol": "plain"}
     stays = DWFKMeans(2, **words).fit(clients)
     assert stays.cluster_centers_[1, 0] == 1000.0
     moves = DWFKMeans(2, relocate_empty=True, **words).fit(clients)
@@ -326,7 +332,7 @@ def test_weights_of_another_shape_open_no_sum(blobs: Clients) -> None:
 def test_weights_that_are_no_numbers_count_as_clipped_to_nothing(blobs: Clients, protocol: str) -> None:
     # A refusal would tell the server something about the data.
     start = blobs[0][:3]
-    words = {"init": start, "max_iter": 1, "protocol": protocol}
+    words = {"init": start, "max_iter": 1, "tol": 0, "protocol": protocol}
     model = WFKMeans(3, weights=lambda u: np.full(3, np.nan), **words).fit(blobs)
     clipped = [total.clipped for asked, total in model.transcript_.totals() if asked.purpose == "round"]
     assert clipped == [10 * 3 * 3]

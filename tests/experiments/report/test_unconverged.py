@@ -1,0 +1,59 @@
+"""A study says which of its fits did not converge, why, and what helps."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from privfed.experiments.report.report import write_report
+from privfed.experiments.report.summary import Row, advise
+from privfed.experiments.running.measure import measure
+from privfed.experiments.running.planning import Plan, plan
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.reading import parse_study
+from tests.experiments.small import SMALL
+
+STUDY = SMALL.replace("max_iter = 6", "init = 'random'").replace(
+    "grid = { n_init = [1, 2] }", "grid = { max_iter = [1, 100] }"
+)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[Row]]:
+    """Return a study with fits of one round, and of as many as it takes."""
+    folder, checked = tmp_path_factory.mktemp("short"), plan(parse_study(STUDY, "study.toml"), Path())
+    store = Store(folder)
+    for setup in checked.setups:
+        if setup.protocol == "plain":
+            for seed in checked.seeds:
+                store.keep(setup.cell(seed), setup.content, measure(setup, seed, setup.parts(), Path()))
+    return folder, checked, write_report(folder, checked, store)
+
+
+def test_rows_know_which_seeds_and_what_helps(short: tuple[Path, Plan, list[Row]]) -> None:
+    cut, whole = short[2]
+    assert set(cut.unconverged) == {0, 1} and whole.unconverged == {}
+    assert all("max_iter=1" in why for why in cut.unconverged.values())
+    # It is told of by itself, and no warning of the run beside.
+    assert cut.notes == whole.notes == []
+
+
+def test_files_and_page_say_it(short: tuple[Path, Plan, list[Row]]) -> None:
+    folder, _, (cut, _) = short
+    one, other = json.loads((folder / "results.json").read_text())["configurations"]
+    assert one["unconverged"] == {str(seed): why for seed, why in cut.unconverged.items()}
+    assert other["unconverged"] == {}
+    told = "2 of 2 fits did not converge"
+    assert pl.read_csv(folder / "results.csv")["remarks"].to_list() == [told, ""]
+    for name in ("table.md", "table.tex", "report.html"):
+        assert (folder / name).read_text(encoding="utf-8").count(told) >= 1, name
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    section = text[text.index('<section id="convergence">') :]
+    assert "Fits that did not converge" in section and "raise max_iter=1" in section
+
+
+def test_advice_says_it(short: tuple[Path, Plan, list[Row]]) -> None:
+    cut, whole = short[2]
+    assert "2 of its 2 fits did not converge" in advise([cut], 1.0, 99.0).caveats
+    assert not any("converge" in one for one in advise([whole], 1.0, 99.0).caveats)
