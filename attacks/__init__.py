@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
     from privfed.attacks.base.oracle import Oracle
-    from privfed.attacks.base.report import Report
-    from privfed.attacks.base.results import Counts, Particles, Points, Result, Truth, evaluate
+    from privfed.attacks.base.reading import Reads, Shows
+    from privfed.attacks.base.report import Report, Status
+    from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
     from privfed.attacks.cohorts.cluster_membership import ClusterHolders
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
@@ -39,14 +40,18 @@ __all__ = [
     "Linkage",
     "Membership",
     "NoisyDifferencing",
+    "NotRun",
     "Oracle",
     "Particles",
     "PassiveAttack",
     "Points",
     "Prior",
     "Probing",
+    "Reads",
     "Report",
     "Result",
+    "Shows",
+    "Status",
     "Tomography",
     "Truth",
     "audit",
@@ -67,14 +72,18 @@ __getattr__ = lazily(
         "Linkage": "privfed.attacks.cohorts.linkage",
         "Membership": "privfed.attacks.membership.membership",
         "NoisyDifferencing": "privfed.attacks.posterior.noisy_differencing",
+        "NotRun": "privfed.attacks.base.results",
         "Oracle": "privfed.attacks.base.oracle",
         "Particles": "privfed.attacks.base.results",
         "PassiveAttack": "privfed.attacks.base.interface",
         "Points": "privfed.attacks.base.results",
         "Prior": "privfed.attacks.base.interface",
         "Probing": "privfed.attacks.probing.probing",
+        "Reads": "privfed.attacks.base.reading",
         "Report": "privfed.attacks.base.report",
         "Result": "privfed.attacks.base.results",
+        "Shows": "privfed.attacks.base.reading",
+        "Status": "privfed.attacks.base.report",
         "Tomography": "privfed.attacks.reconstruction.tomography",
         "Truth": "privfed.attacks.base.results",
         "audit": "privfed.attacks.audits",

@@ -10,6 +10,7 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question, centers_of
 from privfed.core.statistics import Statistics
@@ -75,6 +76,30 @@ class Evidence:
     def n_features(self) -> int:
         """Number of features."""
         return len(self.low)
+
+
+def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> tuple[Reads, ...]:
+    """Declare what `evidence_of` reads.
+
+    Args:
+        client: position of the target; None for all clients together.
+        what: of it, in words.
+        noised: as in `Reads`.
+    """
+    shown = own_or_total(client)
+    return (
+        Reads(what=what, shown=shown, client=client, use=_is_of_cells, noised=noised),
+        # After several local steps, counts follow only with the number and sum of the rows.
+        Reads(what=what, shown=shown, client=client, use=_is_of_steps, noised=noised, beside=FeatureRanges),
+    )
+
+
+def _is_of_cells(question: Question) -> bool:
+    return isinstance(question, LloydSums | CellSums)
+
+
+def _is_of_steps(question: Question) -> bool:
+    return isinstance(question, WeightedCentroids) and question.weights == "dynamic"
 
 
 def asked(one: SumView) -> Question | None:
@@ -150,7 +175,7 @@ def _observed(
     if isinstance(question, CellSums):
         everything = np.ones(question.n_cells, dtype=np.bool_)
         return Cells(question.cells, everything), statistics["count"], statistics["sum"]
-    if isinstance(question, WeightedCentroids) and question.weights == "dynamic" and row_sum is not None:
+    if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:
         return _after_local_steps(question.centers, statistics, n_rows, row_sum)
     return None
 

@@ -16,7 +16,8 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.results import Result
+from privfed.attacks.base.reading import Reads, missing
+from privfed.attacks.base.results import NotRun, Result
 from privfed.core.conversation import Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import Question
@@ -24,6 +25,7 @@ from privfed.core.view import SumView, View
 from privfed.errors import ArgumentError
 
 Found = TypeVar("Found", bound=Result)
+Ended = TypeVar("Ended", bound=Result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class Prior:
         return None
 
 
-def timed(attack: Callable[[], Found]) -> Found:
+def timed(attack: Callable[[], Ended]) -> Ended:
     """Run an attack and note how long it took."""
     began = time.perf_counter()
     found = attack()
@@ -94,7 +96,12 @@ class Attack(ABC):
 class PassiveAttack(Attack, Generic[Found]):
     """An attack on what a party saw of a run."""
 
-    def run(self, view: View, prior: Prior, rng: np.random.Generator) -> Found:
+    @property
+    @abstractmethod
+    def reads(self) -> tuple[Reads, ...]:
+        """What it can work on: any one of these is enough."""
+
+    def run(self, view: View, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Attack a view.
 
         Args:
@@ -104,16 +111,22 @@ class PassiveAttack(Attack, Generic[Found]):
             rng: of the attack's random choices.
 
         Returns:
-            What the attack claims, and what it would claim from the prior alone (`without_access`).
+            What the attack claims, and what it would claim from the prior alone (`without_access`);
+            `NotRun` where the view shows nothing of what it reads.
 
         Raises:
-            ArgumentError: the prior does not hold the rows of exactly the view's colluders.
+            ArgumentError: the prior does not hold the rows of exactly the view's colluders, or the attack
+                is after a client that is not in the view.
         """
-        return timed(lambda: self._attack(without_colluders(view, prior.colluders), prior, rng))
+        left = without_colluders(view, prior.colluders)
+        why = missing(self.reads, left)
+        if why:
+            return NotRun(attack=type(self).__name__, why=why)
+        return timed(lambda: self._attack(left, prior, rng))
 
     @abstractmethod
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Found:
-        """Do the attack."""
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
+        """Do the attack on a view that shows what it reads."""
 
 
 class Asking(Protocol):
@@ -139,6 +152,15 @@ class Asking(Protocol):
     def setting(self) -> Setting:
         """The public facts that an honest algorithm would start from."""
 
+    def closed_to(self, client: int | None, *, inconsistent: bool) -> str:
+        """Say why a server can put no questions of its own here; empty where it can.
+
+        Args:
+            client: position of the client whose answers it wants; None for totals.
+            inconsistent: whether it tells the clients of one sum different questions, so that the total
+                becomes the client's.
+        """
+
     def ask(
         self,
         question: Question,
@@ -163,9 +185,17 @@ class Asking(Protocol):
 
 
 class ActiveAttack(Attack, Generic[Found]):
-    """An attack by a server that chooses its questions."""
+    """An attack by a server that chooses its questions.
 
-    def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found:
+    Attributes:
+        client: position of the client that it is after; None for all of them together.
+        inconsistent: whether it tells that client another question than the others.
+    """
+
+    client: int | None = None
+    inconsistent: bool = False
+
+    def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Attack clients through an oracle; ends when it is done, or refused, or the budget is spent.
 
         Args:
@@ -174,10 +204,14 @@ class ActiveAttack(Attack, Generic[Found]):
             rng: of the attack's random choices.
 
         Returns:
-            What the attack claims, and what it would claim from the prior alone (`without_access`).
+            What the attack claims, and what it would claim from the prior alone (`without_access`);
+            `NotRun` where a server cannot ask.
         """
+        why = oracle.closed_to(self.client, inconsistent=self.inconsistent)
+        if why:
+            return NotRun(attack=type(self).__name__, why=why)
         return timed(lambda: self._attack(oracle, prior, rng))
 
     @abstractmethod
-    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found:
+    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Do the attack."""

@@ -29,6 +29,9 @@ from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.plain import PlainRequest, PlainSession
 from privfed.protocols.setup.messages import Envelope
 
+CLIENTS_OPEN = "the clients pose the questions and open the totals; the server does neither"
+"""Why no server asks questions of its own over some sums."""
+
 
 class Oracle:
     """Clients that an active server may ask, as often as its budget allows.
@@ -69,6 +72,25 @@ class Oracle:
         """The public facts that an honest algorithm would start from."""
         return self._federation.setting
 
+    def closed_to(self, client: int | None, *, inconsistent: bool) -> str:
+        """Say why a server can put no questions of its own here; empty where it can.
+
+        Args:
+            client: position of the client whose answers it wants; None for totals.
+            inconsistent: whether it tells the clients of one sum different questions, so that the total
+                becomes the client's.
+        """
+        began = self._federation.transcript.records[0]
+        if not isinstance(began, Began):
+            return ""
+        if began.opens_to != "server":
+            return CLIENTS_OPEN
+        if client is not None and not inconsistent and began.reveals != "contributions":
+            return f"it reads the answers of client {client} alone; these sums show a server no single ones"
+        if inconsistent and not isinstance(self._federation._session, PlainSession | MaskedSession):
+            return f"{type(self._federation._session).__name__} gives its coordinator no question to swap"
+        return ""
+
     def ask(
         self,
         question: Question,
@@ -99,9 +121,9 @@ class Oracle:
         if self.left < 1:
             raise PolicyError(f"the budget of {self._budget} questions is spent.")
         federation = self._federation
-        began = federation.transcript.records[0]
-        if isinstance(began, Began) and began.opens_to != "server":
-            raise PolicyError("the clients pose the questions and open the totals; the server does neither.")
+        closed = self.closed_to(None, inconsistent=decoy is not None)
+        if closed:
+            raise PolicyError(f"{closed}.")
         self.asked += 1
         asks = [self._ask(one, weights, limits) for one in (question, decoy) if one is not None]
         honest, ledger = federation._session, federation.ledger

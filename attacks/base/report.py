@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 
 
+class Status(StrEnum):
+    """How an attack ended."""
+
+    NOT_APPLICABLE = "not applicable"
+    NOTHING = "found nothing"
+    FOUND = "found"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """How far an attack came. Fractions lie in [0, 1]; NaN where a figure has no meaning.
@@ -21,7 +30,9 @@ class Report:
     Args:
         attack: name of the attack.
         goal: what `recovered` is a fraction of, in words.
-        recovered: the headline.
+        recovered: the headline; NaN where the attack was not run.
+        why: why it was not run; empty where it was.
+        chance: by how much chance alone puts the headline above the baseline in one case of twenty.
         precision: right claims among all claims.
         claims: number of claims.
         linked: whether claims name the client that they are about (then a claim that names another
@@ -37,6 +48,8 @@ class Report:
     attack: str
     goal: str
     recovered: float
+    why: str = ""
+    chance: float = 0.0
     precision: float = math.nan
     claims: int = 0
     linked: bool = False
@@ -47,17 +60,41 @@ class Report:
     details: Mapping[str, float] = field(default_factory=dict)
     scenes: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
+    @property
+    def advantage(self) -> float:
+        """What was found beyond the attacker without access and beyond chance, as a share of what was left.
+
+        (recovered - chance - baseline) / (1 - baseline), at least 0: 0 for an attack that does no better
+        than without access, 1 for one that finds everything. NaN where the attack was not run.
+        """
+        if math.isnan(self.recovered):
+            return math.nan
+        baseline = 0.0 if math.isnan(self.baseline) else self.baseline
+        gained = self.recovered - self.chance - baseline
+        return 0.0 if baseline >= 1.0 else max(0.0, gained) / (1.0 - baseline)
+
+    @property
+    def status(self) -> Status:
+        """Whether the attack was run, and found more than without access."""
+        if self.why:
+            return Status.NOT_APPLICABLE
+        return Status.FOUND if self.advantage > 0.0 else Status.NOTHING
+
     def to_dict(self) -> dict[str, Any]:
         """Return all but the scenes as plain values for JSON; None stands for NaN and infinity."""
-        names = ("attack", "goal", "recovered", "precision", "claims", "linked", "baseline", "bound")
-        flat = {name: _plain(getattr(self, name)) for name in (*names, "queries", "seconds")}
+        names = ("attack", "goal", "status", "why", "recovered", "precision", "claims", "linked", "baseline")
+        flat = {
+            name: _plain(getattr(self, name)) for name in (*names, "advantage", "bound", "queries", "seconds")
+        }
         return {**flat, "details": {name: _plain(value) for name, value in self.details.items()}}
 
     def __str__(self) -> str:
         """Return the report as a table of two columns."""
         plain = self.to_dict()
         rows = [*plain.items(), *plain.pop("details").items()]
-        shown = [(name, _shown(value)) for name, value in rows if name != "details" and value is not None]
+        shown = [
+            (name, _shown(value)) for name, value in rows if name != "details" and value not in (None, "")
+        ]
         width = max(len(name) for name, _ in shown)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in shown)
 
@@ -78,7 +115,7 @@ class Report:
         }
         known = {name: value for name, value in bars.items() if math.isfinite(value)}
         left.bar(list(known), list(known.values()), color="tab:blue")
-        left.set(ylim=(min(0.0, *known.values()), 1.0), title=f"{self.attack}: {self.goal}")
+        left.set(ylim=(min([0.0, *known.values()]), 1.0), title=f"{self.attack}: {self.goal}")
         left.tick_params(axis="x", labelsize="small")
         marks = {"rows": ("o", "0.75"), "claims": ("x", "tab:red")}
         for name, points in self.scenes.items():
@@ -92,6 +129,8 @@ class Report:
             right.legend()
         else:
             right.set_axis_off()
+        if self.why:
+            right.text(0.0, 0.5, f"{self.status}: {self.why}", wrap=True, transform=right.transAxes)
         # A name without an ending is that of a PNG file, as with matplotlib.
         path = Path(path) if Path(path).suffix else Path(path).with_suffix(".png")
         with replaced(path) as fresh:
@@ -110,6 +149,8 @@ def projected(*tables: FloatArray) -> list[FloatArray]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return value.item() if isinstance(value, np.generic) else value

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from privfed.attacks.base.bounds import Cells, linear_bound
 from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
-from privfed.attacks.base.report import Report, projected
+from privfed.attacks.base.report import Report, Status, projected
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import cell_sums
@@ -69,6 +69,21 @@ class Result(ABC):
         """Compare the claims with the truth."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NotRun(Result):
+    """What stands for claims where an attack had nothing to work on.
+
+    Args:
+        why: in words.
+    """
+
+    why: str
+
+    def score(self, truth: Truth) -> Report:
+        """Return a report without a headline: nothing was measured."""
+        return Report(attack=self.attack, goal=Status.NOT_APPLICABLE, recovered=math.nan, why=self.why)
+
+
 def evaluate(result: Result, truth: Truth) -> Report:
     """Compare what an attack claims with the truth.
 
@@ -77,7 +92,8 @@ def evaluate(result: Result, truth: Truth) -> Report:
         truth: the clients' rows.
 
     Returns:
-        The report: recovered fraction, precision, whether linked, baseline, bound, further figures.
+        The report: whether the attack was run, recovered fraction, precision, whether linked, baseline,
+        bound, further figures.
 
     Raises:
         ArgumentError: the truth lacks what this kind of result is about.

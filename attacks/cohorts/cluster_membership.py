@@ -17,11 +17,12 @@ from scipy.optimize import nnls
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.evidence import asked
 from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
 from privfed.core.domain import FloatArray
+from privfed.core.question import Question
 from privfed.core.view import SumView, View
-from privfed.errors import ArgumentError
 from privfed.numerics.distances import assign
 from privfed.questions.lloyd import LloydSums
 
@@ -80,13 +81,17 @@ class ClusterHolders(PassiveAttack[Holdings]):
     prior: ClassVar[str] = "a public sample, to tell which rounds had the final clusters"
     defence: ClassVar[str] = "a secure sum over fixed cohorts; differential privacy at unit client"
 
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Counts by cluster, of each client or in total."""
+        what = "counts by cluster (DWFKMeans)"
+        return tuple(
+            Reads(what=what, shown=shown, use=lambda question: _counts(question) is not None)
+            for shown in (Shows.ANSWERS, Shows.TOTALS)
+        )
+
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Holdings:
         rounds = [one for one in view.sums if _counted(one)]
-        if not rounds:
-            raise ArgumentError(
-                f"the view of {view.party!r} shows no counts by cluster; attack what those who open totals "
-                "saw of a run of DWFKMeans."
-            )
         final = _centers(rounds[-1])
         if "centers" in view.result and view.result["centers"].shape == final.shape:
             final = view.result["centers"]
@@ -122,9 +127,8 @@ def even_counts(cohorts: FloatArray, totals: FloatArray) -> FloatArray:
     return np.stack([nnls(system, column)[0] for column in targets.T], axis=1)
 
 
-def _counts(one: SumView) -> str | None:
+def _counts(question: Question | None) -> str | None:
     """Return the name of the statistic that counts rows by cluster; None where there is none."""
-    question = asked(one)
     if isinstance(question, LloydSums):
         return "count"
     if isinstance(question, WeightedCentroids) and question.weights == "dynamic":
@@ -141,7 +145,7 @@ def _centers(one: SumView) -> FloatArray:
 
 def _counted(one: SumView) -> list[_Counted]:
     """Return each count that a sum shows, and of whom: of every client, or of the cohort together."""
-    name = _counts(one)
+    name = _counts(asked(one))
     if name is None:
         return []
     if one.answers:

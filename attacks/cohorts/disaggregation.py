@@ -19,10 +19,11 @@ from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.evidence import asked
 from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.core.domain import FloatArray
+from privfed.core.question import Question
 from privfed.core.view import View
-from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums
 
 RESPONSES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -43,6 +44,12 @@ class Disaggregation(PassiveAttack[Counts]):
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Totals of Lloyd steps."""
+        what = "totals of counts and sums (rounds of one local step)"
+        return (Reads(what=what, shown=Shows.TOTALS, use=_is_lloyd),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
         if prior.colluders:
@@ -88,6 +95,10 @@ class _Rounds:
     centers: FloatArray
 
 
+def _is_lloyd(question: Question) -> bool:
+    return isinstance(question, LloydSums)
+
+
 def _rounds(view: View) -> _Rounds:
     took_part, totals, centers = [], [], []
     for one in view.sums:
@@ -98,11 +109,6 @@ def _rounds(view: View) -> _Rounds:
             took_part.append(inside)
             totals.append(np.column_stack([one.total["count"], one.total["sum"]]).ravel())
             centers.append(question.centers)
-    if not totals:
-        raise ArgumentError(
-            f"the view of {view.party!r} shows no totals of counts and sums; attack what those who open them "
-            "saw of a run with local_iter=1."
-        )
     return _Rounds(np.stack(took_part), np.stack(totals), np.stack(centers))
 
 

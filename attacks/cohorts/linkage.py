@@ -20,8 +20,9 @@ from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack, Prior
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
-from privfed.attacks.base.results import Result, Truth
+from privfed.attacks.base.results import NotRun, Result, Truth
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question
 from privfed.core.statistics import Statistics
@@ -101,9 +102,22 @@ class Linkage(PassiveAttack[Links]):
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Links:
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Contributions one by one, whosever they are."""
+        what = "every client's contribution by itself"
+        return (
+            Reads(what=what, shown=Shows.ANSWERS),
+            Reads(what=what, shown=Shows.TOTALS, use=lambda question: isinstance(question, Slots)),
+        )
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Links | NotRun:
         shown = [found for one in view.sums if (found := _unlinked(one, rng)) is not None]
         sums = [one for one in shown if signature(one.answers[0]) is not None]
+        kinds = [type(one.question) for one in sums]
+        if len(set(kinds)) == len(kinds):
+            why = "it links contributions to one question after another; none was asked again"
+            return NotRun(attack=type(self).__name__, why=why)
         return Links(attack=type(self).__name__, queries=len(sums), sums=sums, tracks=linked(sums))
 
 

@@ -75,15 +75,18 @@ class Equations:
         return np.concatenate([power_slopes, products.reshape(len(rows), -1, rows.shape[1])], axis=1)
 
 
-def count_rows(answers: Sequence[tuple[Question, Statistics]]) -> int | None:
-    """Return how many rows a client has, from memberships alone; None where none were answered.
+def tells_number(question: Question) -> bool:
+    """Say whether a question's memberships tell how many rows there are."""
+    return isinstance(question, FuzzySpread)
+
+
+def count_rows(answers: Sequence[tuple[Question, Statistics]]) -> int:
+    """Return how many rows a client has, from memberships alone; some must be among the answers.
 
     The remedy of the paper, to hide each client's number of rows, is void while it sends these.
     """
-    for question, answer in answers:
-        if isinstance(question, FuzzySpread):
-            return round(float(answer["membership"].sum()))
-    return None
+    told = (answer for question, answer in answers if tells_number(question))
+    return round(float(next(told)["membership"].sum()))
 
 
 def independent(parts: Sequence[Equations]) -> int:

@@ -24,8 +24,9 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from privfed.attacks.base.interface import PassiveAttack, Prior
-from privfed.attacks.base.results import Points
-from privfed.attacks.inversion.equations import Equations, count_rows, independent
+from privfed.attacks.base.reading import Reads, own_or_total
+from privfed.attacks.base.results import NotRun, Points
+from privfed.attacks.inversion.equations import Equations, count_rows, independent, tells_number
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
@@ -60,7 +61,22 @@ class FuzzyInversion(PassiveAttack[Points]):
     prior: ClassVar[str] = "a public sample, or the box of the data, to start from"
     defence: ClassVar[str] = "a secure sum over many rows; differential privacy"
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Fuzzy statistics of which the rows solve equations, one of them with their number."""
+        whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
+        what = f"fuzzy statistics {whose}, without noise, memberships among them (as of the fuzzy index)"
+        return (
+            Reads(
+                what=what,
+                shown=own_or_total(self.client),
+                client=self.client,
+                use=tells_number,
+                noised=False,
+            ),
+        )
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         answers = self._answers(view)
         parts = [found for question, answer in answers if (found := Equations.of(question, answer))]
         public = prior.guesses(_PUBLIC, rng)
@@ -70,9 +86,12 @@ class FuzzyInversion(PassiveAttack[Points]):
                 "their values, Prior(low=..., high=...)."
             )
         n, name = count_rows(answers), type(self).__name__
-        if n is None or n * public.shape[1] > self.most_unknowns:
-            none = np.empty((0, public.shape[1]))
-            return Points(attack=name, points=none, client=self.client, without_access=public)
+        if n * public.shape[1] > self.most_unknowns:
+            why = (
+                f"{n} rows of {public.shape[1]} features are more unknowns than "
+                f"most_unknowns={self.most_unknowns}: the search would take hours"
+            )
+            return NotRun(attack=name, why=why)
         rows, residual = Search(parts, n, public, rng).run(self.starts, self.moves)
         solved = residual < SOLVED and independent(parts) >= rows.size
         return Points(

@@ -25,6 +25,8 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.scores import MembershipScores
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question
@@ -90,16 +92,28 @@ class Membership(PassiveAttack[MembershipScores]):
     prior: ClassVar[str] = "the distribution of rows (or of clients)"
     defence: ClassVar[str] = "differential privacy; a secure sum alone only dilutes it as 1/sqrt(n)"
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores:
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Totals that add up over units; of an observer, who sees none, the final centers."""
+        by_row = isinstance(self.candidates, np.ndarray)
+        return (
+            Reads(
+                what="totals that add up over rows" if by_row else "totals",
+                shown=Shows.TOTALS,
+                use=lambda question: bool(_additive(question, by_row)),
+            ),
+            Reads(what="the final centers", shown=Shows.MODEL),
+        )
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> MembershipScores | NotRun:
         candidates, reference = self._units(prior)
-        if view.party == "observer" and not view.colluding:
-            parts = [_converged(view, candidates, reference, self.units)] if "centers" in view.result else []
-        else:
-            parts = self._observed(view, candidates, reference)
-        name, n = type(self).__name__, len(candidates)
+        alone = view.party == "observer" and not view.colluding
+        parts = [] if alone else self._observed(view, candidates, reference)
+        if not parts and "centers" in view.result:
+            parts = [_converged(view, candidates, reference, self.units)]
+        name = type(self).__name__
         if not parts:
-            nothing = np.zeros(n)
-            return MembershipScores(attack=name, scores=nothing, mu=nothing, gdp_mu=self.gdp_mu)
+            return NotRun(attack=name, why=f"none of the sums {list(self.sums or ())} adds up over units")
         scores, mu = matched_filter(Observed.together(parts))
         each = [matched_filter(part)[0] for part in parts]
         return MembershipScores(

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import norm
 
 from privfed.attacks.audits.bounds import Rate, mu_bound
@@ -77,6 +78,7 @@ class MembershipScores(Result):
             claims=len(self.scores),
             linked=True,
             baseline=0.5,
+            chance=chance(truth.members),
             bound=bound,
             queries=self.queries,
             seconds=self.seconds,
@@ -95,6 +97,15 @@ class MembershipScores(Result):
             if alarm and np.isfinite(self.mu).all():
                 found[f"{name}, theory"] = float(theory_curve(self.mu, np.array([alarm]))[0])
         return found
+
+
+def chance(members: npt.NDArray[np.bool_]) -> float:
+    """Return by how much an area exceeds one half by chance in one study of twenty.
+
+    1.645 standard deviations of the Mann-Whitney statistic (Mann and Whitney 1947) without any difference.
+    """
+    inside, outside = int(members.sum()), int((~members).sum())
+    return 1.645 * math.sqrt((inside + outside + 1) / (12 * inside * outside))
 
 
 def area(inside: FloatArray, outside: FloatArray) -> float:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from privfed.attacks.base.evidence import answers_of
 from privfed.attacks.base.measures import IntArray
 from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.core.view import SumView, View
 from privfed.errors import ArgumentError
@@ -185,6 +186,11 @@ class NoisyEvidence:
             origins.reshape(*shape, n_releases, d),
             shrink.reshape(*shape, n_releases),
         )
+
+
+def is_of_offsets(question: Question) -> bool:
+    """Say whether a question, taken without its noise, is one that is read here."""
+    return isinstance(question, OffsetSums)
 
 
 def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:

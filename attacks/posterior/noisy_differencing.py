@@ -13,10 +13,11 @@ import numpy as np
 
 from privfed.attacks.base.interface import PassiveAttack, Prior
 from privfed.attacks.base.measures import spread
-from privfed.attacks.base.results import NEAR
+from privfed.attacks.base.reading import Reads, own_or_total
+from privfed.attacks.base.results import NEAR, NotRun
 from privfed.attacks.posterior.chains import Chains
 from privfed.attacks.posterior.claims import Claims, aligned, by_chance
-from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, noisy_evidence_of
+from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, is_of_offsets, noisy_evidence_of
 from privfed.attacks.posterior.moves import Moves
 from privfed.attacks.posterior.prior import RowPrior
 from privfed.attacks.posterior.results import NoisyPoints
@@ -67,10 +68,17 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         self.client, self.confidence = client, confidence
         self.n_sweeps, self.most_rows = n_sweeps, most_rows
 
-    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> NoisyPoints:
-        evidence = noisy_evidence_of(view, self.client)
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Noised counts and sums of offsets in cells."""
+        whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
+        what, shown = f"noised counts and sums in cells, {whose}", own_or_total(self.client)
+        return (Reads(what=what, shown=shown, client=self.client, use=is_of_offsets, noised=True),)
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> NoisyPoints | NotRun:
+        evidence, name = noisy_evidence_of(view, self.client), type(self).__name__
         if evidence is None:
-            return self._nothing(prior)
+            return NotRun(attack=name, why="noised sums in cells are of other clients than most totals")
         ranges = evidence.ranges
         belief = RowPrior.of(prior.sample, ranges, rng)
         draws = belief.draw(_DRAWS, ranges, rng)
@@ -78,10 +86,11 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         n_rows, n_slots = slots_for(evidence, len(view.clients) if self.client is None else 1)
         if n_rows > self.most_rows:
             fewer = ", or attack one client where the view shows its answers" if self.client is None else ""
-            raise ArgumentError(
+            why = (
                 f"the target has about {n_rows:.0f} rows, more than most_rows={self.most_rows}: pass more, "
-                f"and wait in proportion{fewer}."
+                f"and wait in proportion{fewer}"
             )
+            return NotRun(attack=name, why=why)
         chains = Chains(evidence, belief, n_slots, min(1.0, n_rows / n_slots), (FAMILIES, _CHAINS), rng)
         sets = sampled(chains, self.n_sweeps)
         fits = explains(chains)
@@ -89,7 +98,7 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         sure = self._sure(claims, by_chance(claims.points, draws, n_rows, tolerance))
         guesses = [belief.draw(max(1, round(n_rows)), ranges, rng) for _ in sets]
         return NoisyPoints(
-            attack=type(self).__name__,
+            attack=name,
             queries=len(evidence.releases),
             points=claims.points[sure],
             confidence=claims.confidence[sure],
@@ -108,20 +117,6 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
             odds = claims.confidence / np.maximum(1.0 - claims.confidence, 1e-9)
             sure &= odds >= _LIFT * chance / np.maximum(1.0 - chance, 1e-9)
         return np.asarray(sure)
-
-    def _nothing(self, prior: Prior) -> NoisyPoints:
-        """Return no claims: there was no noised sum in cells."""
-        known = np.zeros((1, 1)) if prior.sample is None else prior.sample
-        return NoisyPoints(
-            attack=type(self).__name__,
-            points=known[:0],
-            confidence=np.zeros(0),
-            client=self.client,
-            likeliest=known[:0],
-            prior_rows=known,
-            mu=float("nan"),
-            explained=0.0,
-        )
 
 
 def slots_for(evidence: NoisyEvidence, n_clients: int) -> tuple[float, int]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.attacks.base.interface import ActiveAttack, Asking, Prior
-from privfed.attacks.base.results import Points
+from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.probing.cumulative_profile import CLOSEST, Slabs, Staircase, pairs
 from privfed.attacks.probing.matching import joined
 from privfed.attacks.probing.probed_sums import ProbedSums
@@ -76,15 +76,16 @@ class Probing(ActiveAttack[Points]):
         self.n_clusters, self.client, self.inconsistent = n_clusters, client, inconsistent
         self.counts_only, self.least, self.precision = counts_only, least, precision
 
-    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points:
+    def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Points | NotRun:
         points = np.empty((0, oracle.n_features))
         try:
             asks = (self.n_clusters, self.client, self.inconsistent, self.least)
             probe = _Probe(self, ProbedSums(oracle, prior, *asks))
             points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
-        except REFUSED:
-            # Refused before anything was learned.
-            pass
+        except REFUSED as error:
+            # Refused before anything was learned: by clients or their protocol, or before it was asked.
+            if not oracle.asked:
+                return NotRun(attack=type(self).__name__, why=str(error).removesuffix("."))
         return Points(
             attack=type(self).__name__,
             queries=oracle.asked,

@@ -17,11 +17,18 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.evidence import Evidence, Observation, answers_of, evidence_of
+from privfed.attacks.base.evidence import Evidence, Observation, answers_of, evidence_of, read_in_cells
 from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Points
 from privfed.attacks.reconstruction.iterative_removal import peel
-from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
+from privfed.attacks.reconstruction.local_means import (
+    LocalClustering,
+    clusterings_of,
+    completed,
+    observed,
+    of_clustering,
+)
 from privfed.core.domain import FloatArray
 from privfed.core.view import View
 
@@ -51,6 +58,17 @@ class Differencing(PassiveAttack[Points]):
 
     def __init__(self, client: int | None = None) -> None:
         self.client = client
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Counts and sums in cells, without noise; of one client its own centroids too."""
+        whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
+        found = read_in_cells(self.client, f"counts and sums in cells, without noise, {whose}", noised=False)
+        if self.client is None:
+            return found
+        what, shown = f"client {self.client}'s own centroids", Shows.ANSWERS
+        own = Reads(what=what, shown=shown, client=self.client, use=of_clustering, noised=False)
+        return (*found, own)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Points:
         if prior.colluders:

@@ -17,12 +17,13 @@ from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.evidence import answers_of, asked
 from privfed.attacks.base.interface import PassiveAttack, Prior
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.attacks.reconstruction.derivations import groups
 from privfed.attacks.reconstruction.residual import BoolArray
 from privfed.core.domain import FloatArray
+from privfed.core.question import Question
 from privfed.core.view import View
-from privfed.errors import ArgumentError
 from privfed.questions.ranges import FeatureRanges
 
 WHOLE = 1e-5
@@ -49,19 +50,20 @@ class EqualWeightCounts(PassiveAttack[Counts]):
     def __init__(self, client: int, *, use_totals: bool = True) -> None:
         self.client, self.use_totals = client, use_totals
 
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """A client's equally weighted centroids."""
+        what = f"equally weighted centroids of client {self.client} alone (EWFKMeans)"
+        return (Reads(what=what, shown=Shows.ANSWERS, client=self.client, use=_is_equal),)
+
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Counts:
         rounds, n_rows, row_sum = [], None, None
         for one, statistics in answers_of(view, self.client):
             question = asked(one)
-            if isinstance(question, WeightedCentroids) and question.weights == "equal":
+            if isinstance(question, WeightedCentroids) and _is_equal(question):
                 rounds.append((question.centers, statistics["weighted"]))
             if isinstance(question, FeatureRanges) and self.use_totals:
                 n_rows, row_sum = float(statistics["rows"][0]), statistics["sum"]
-        if not rounds:
-            raise ArgumentError(
-                f"the view shows no equally weighted centroids of client {self.client}; attack a run of "
-                'EWFKMeans over protocol="plain".'
-            )
         sent, means = np.stack([one for one, _ in rounds]), np.stack([one for _, one in rounds])
         counts = hidden_counts(sent, means, rng, n_rows=n_rows, row_sum=row_sum)
         return Counts(
@@ -72,6 +74,10 @@ class EqualWeightCounts(PassiveAttack[Counts]):
             clients=[self.client] * len(rounds),
             without_access=None if n_rows is None else np.full(counts.shape, n_rows / counts.shape[1]),
         )
+
+
+def _is_equal(question: Question) -> bool:
+    return isinstance(question, WeightedCentroids) and question.weights == "equal"
 
 
 def hidden_counts(

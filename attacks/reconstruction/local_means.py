@@ -27,6 +27,7 @@ from privfed.attacks.reconstruction.iterative_removal import error_of
 from privfed.attacks.reconstruction.lattice import MOST_UNKNOWNS, whole_combinations
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.domain import FloatArray
+from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.core.view import SumView
 from privfed.numerics.distances import squared_distances
@@ -52,6 +53,13 @@ class LocalClustering:
     cells: Cells | None
     sent: tuple[FloatArray, ...]
     observations: tuple[Observation, ...]
+
+
+def of_clustering(question: Question) -> bool:
+    """Say whether a question is about a clustering of a client's own."""
+    if not isinstance(question, GatheredPoints | PointCells | PointSums):
+        return False
+    return isinstance(question.points, SteppedMeans | KMeansCentroids | LocalCentroids)
 
 
 def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClustering]:

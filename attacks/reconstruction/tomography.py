@@ -12,9 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.evidence import Observation, evidence_of
+from privfed.attacks.base.evidence import Observation, evidence_of, read_in_cells
 from privfed.attacks.base.interface import PassiveAttack, Prior
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.results import Particles
 from privfed.core.domain import FloatArray
 from privfed.core.view import View
@@ -42,6 +43,12 @@ class Tomography(PassiveAttack[Particles]):
                 f"tomography needs particles and iterations, got {n_particles=} and {n_iter=}."
             )
         self.client, self.n_particles, self.n_iter = client, n_particles, n_iter
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Counts in cells."""
+        whose = "all clients together" if self.client is None else f"client {self.client} alone"
+        return read_in_cells(self.client, f"counts in cells, of {whose}")
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Particles:
         particles = prior.guesses(self.n_particles, rng)

@@ -48,13 +48,22 @@ def test_all_attacks_write_json_and_pictures(invoke, run, public):
         assert name[:8] in shown.stdout
     # What the view does not show is said, not hidden.
     assert "equally weighted" in found["left_out"]["equal-weight-counts"]
+    for name in found["left_out"]:
+        report = found["attacks"][name]
+        assert (report["status"], report["recovered"], report["advantage"]) == ("not applicable", None, None)
+        assert report["why"] == found["left_out"][name]
+    assert found["attacks"]["linkage"]["status"] == "found"
+    lines = [line for line in shown.stdout.splitlines() if "equal-weight-counts" in line]
+    assert "not applicable" in lines[0] and "0" not in lines[0]
 
 
 def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
     folder = run("masked")
     words = ("--attack", "linkage,holders", "--out", tmp_path / "out", "--json", "--quiet")
     found = json.loads(invoke("attack", folder, *words).stdout)
-    assert found["attacks"]["linkage"]["claims"] == 0
+    linkage = found["attacks"]["linkage"]
+    assert (linkage["status"], linkage["recovered"]) == ("not applicable", None)
+    assert "the server saw totals only" in found["left_out"]["linkage"]
     helped = json.loads(invoke("attack", folder, "--colluding", "h1,h2,h3,h4,h5", *words).stdout)
     assert helped["colluding"] == ["h1", "h2", "h3", "h4", "h5"]
     # Of six clients five collude: what is left is the sixth's own counts.
@@ -87,6 +96,19 @@ def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
     again = invoke(*words)
     assert again.stderr == f"privfed: stored already: {', '.join(after)}\n"
     assert json.loads(path.read_text())["attacks"] == after
+
+
+def test_a_run_that_no_attack_fits_is_told_of_and_not_scored(invoke, run):
+    folder = run("group-masked")
+    shown = invoke("attack", folder, "--quiet")
+    found = json.loads((folder / "attacks" / "attacks.json").read_text())
+    assert {one["status"] for one in found["attacks"].values()} == {"not applicable"}
+    assert {one["recovered"] for one in found["attacks"].values()} == {None}
+    assert "the server saw no client's answers and no totals" in found["left_out"]["differencing"]
+    assert "0" not in next(line for line in shown.stdout.splitlines() if "differencing" in line)
+    assert invoke("attack", folder, "--quiet", "--attack", "differencing").stderr == (
+        "privfed: stored already: differencing\n"
+    )
 
 
 def test_reports_in_other_words_are_run_again(invoke, run):

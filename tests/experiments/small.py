@@ -25,6 +25,7 @@ name = "DWF"
 estimator = "DWFKMeans"
 n_clusters = 3
 max_iter = 6
+tol = 0
 grid = { n_init = [1, 2] }
 
 [[sum]]

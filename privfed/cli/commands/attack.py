@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from privfed.attacks import PassiveAttack, Report
+from privfed.attacks import PassiveAttack, Report, Status
 from privfed.cli.commands.fit import fit
 from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
@@ -86,7 +86,8 @@ def attack(
 ) -> None:
     """Run attacks on what a party of the run in folder RUN saw, and score them against the truth.
 
-    Attacks read the view of the transcript only; the clients' rows are for scoring. Each attack gets a
+    Attacks read the view of the transcript only; the clients' rows are for scoring. One that finds nothing
+    to work on there is left out, with the reason: it has no figures. Each attack that is run gets a
     picture beside attacks.json. Each report is stored when it is done: the same command goes on where it was
     stopped, and runs only what is new; reports in other words (party, client, seed, rows) are replaced. See
     docs/attacks for what each of them does, and what stops it.
@@ -112,26 +113,31 @@ def attack(
         try:
             used, report = run_one(target, name, seed)
         except ArgumentError as error:
-            found["left_out"][name] = said(error, attack, fit)
+            found["left_out"][name] = said(error, attack, fit).removesuffix(".")
             continue
         _draw(picture_of(folder, name), report)
         found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
         keep(folder, found)
+    found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
+    # What was left out is told in the file too, also where nothing was run.
+    keep(folder, found)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table("attack", "recovered", "precision", "claims", "no access", "bound", "seconds")
+    table = Table("attack", "status", "recovered", "precision", "claims", "no access", "bound", "seconds")
     for name, one in found["attacks"].items():
-        table.add_row(name, *_figures(one))
+        table.add_row(name, one["status"], *_figures(one))
+    for name in found["left_out"].keys() - found["attacks"].keys():
+        table.add_row(name, Status.NOT_APPLICABLE)
     printed(table)
     if claim is not None:
         click.echo(f"{claim}\n{SCORED}")
     for name, one in found["attacks"].items():
-        click.echo(f"{name}: recovered is of {one['goal']}.")
+        if not one["why"]:
+            click.echo(f"{name}: recovered is of {one['goal']}.")
     for name, why in found["left_out"].items():
-        click.echo(f"{name} was left out: {why}")
-    if found["attacks"]:
-        click.echo(f"Written: {folder / REPORT}, and a picture of each attack.")
+        click.echo(f"{name} was left out: {said(why, attack, fit)}.")
+    click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * bool(found['attacks'])}.")
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:
@@ -151,6 +157,8 @@ def _words(used: PassiveAttack[Any]) -> dict[str, str]:
 
 
 def _figures(report: dict[str, Any]) -> list[str]:
+    if report["why"]:
+        return []
     figures = [report[name] for name in ("recovered", "precision", "claims", "baseline", "bound")]
     shown = ["" if one is None else f"{one:.4g}" for one in figures]
     return [*shown, f"{report['seconds']:.2f}"]

@@ -64,7 +64,10 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
         return {
             name: report
             for name, report in reports.items()
-            if name in keys and report.get("key") == keys[name] and picture_of(folder, name).exists()
+            if name in keys
+            and report.get("key") == keys[name]
+            and "status" in report  # Reports of older versions had none.
+            and picture_of(folder, name).exists()
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunFolderError(

@@ -22,7 +22,14 @@ from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.parties import saw
 from privfed.experiments.report.pictures import Number, Picture
-from privfed.experiments.report.remarks import remarks, unconverged
+from privfed.experiments.report.remarks import (
+    NOTHING_TO_WORK_ON,
+    listed,
+    not_applicable,
+    remarks,
+    unconverged,
+    unmeasured,
+)
 from privfed.experiments.report.scaling import scaling
 from privfed.experiments.report.summary import Advice, Row, Stat, claims_of, shown
 from privfed.experiments.report.tables import axes, columns, name_of
@@ -126,6 +133,8 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
             + f"<td>{' '.join(notes[caveat] for caveat in one.caveats)}</td></tr>"
         )
     head = ("data", "leakage ≤", "cost ratio ≤", "use", "leakage", "cost ratio", "bytes", "caveats")
+    unknown = unmeasured(list(enumerate(rows, start=1)))
+    left_out = f"<p>Not considered: {listed(unknown)}, {NOTHING_TO_WORK_ON}.</p>" if unknown else ""
     return (
         "<p>For what may leak and what a clustering may cost: the configuration with the fewest bytes of a "
         "client that kept within both, on average over the seeds. It was measured here, on this data, with "
@@ -133,6 +142,7 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
         f'<div class="scroll"><table class="advice"><thead><tr>{"".join(f"<th>{one}</th>" for one in head)}'
         f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
         f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(one)}</dd>' for one, letter in notes.items())}</dl>"
+        f"{left_out}"
     )
 
 
@@ -179,11 +189,27 @@ def _matrix(rows: Sequence[Row]) -> str:
             f'<h3>{escape(name)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
             f"<tbody>{lines}</tbody></table></div>"
         )
-    if not tables:
+    if tables:
+        tables = (
+            "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
+            "baseline). Leakage is the largest of a row. 0: it ran and found nothing. Empty: it was not run "
+            "on that sum or algorithm, or had nothing to work on.</p>" + tables
+        )
+    return tables + _left_out(rows)
+
+
+def _left_out(rows: Sequence[Row]) -> str:
+    """Return which attacks had nothing to work on, and why."""
+    lines = "".join(
+        f"<tr><td>{escape(name)}</td><td>{listed(numbers)}</td><td>{escape(why)}</td></tr>"
+        for name, why, numbers in not_applicable(rows)
+    )
+    if not lines:
         return ""
     return (
-        "<p>What each attack gained over the same attacker without access: (headline - baseline) / (1 - "
-        "baseline). Leakage is the largest of a row. Empty: not run on that sum or algorithm.</p>" + tables
+        "<h3>Not applicable</h3><p>These attacks had nothing to work on. They count neither as found nor as "
+        'found nothing, and no leakage and no advice rests on them.</p><div class="scroll"><table><thead><tr>'
+        f"<th>attack</th><th>configurations</th><th>why</th></tr></thead><tbody>{lines}</tbody></table></div>"
     )
 
 

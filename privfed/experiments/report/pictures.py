@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from privfed.experiments.report.anchors import ANCHORS, EPSILONS
+from privfed.experiments.report.remarks import NOTHING_TO_WORK_ON, listed, unmeasured
 from privfed.experiments.report.summary import Curve, Row, Stat
 from privfed.experiments.report.svg import Axis, Point, Series, bars, chart, legend
 from privfed.experiments.report.tables import axes
@@ -104,6 +105,7 @@ def front(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
 
 def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
     """Utility against leakage: shapes tell sums apart, colours epsilon."""
+    unknown = unmeasured(rows)
     rows = [(i, row) for i, row in rows if {"leakage", "score_ratio"} <= row.stats.keys()]
     if not rows:
         return None
@@ -138,6 +140,8 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
     if not any(row.stats["leakage"].mean for _, row in rows):
         about = "No attack of this study did better than without access: there is no leakage to be drawn."
         drawing, series = "", []
+    if unknown:
+        about += f" Not drawn: {listed(unknown)}, {NOTHING_TO_WORK_ON}."
     return Picture(
         name, about, drawing, legend(series), ["", "configuration", "leakage", "cost ratio"], lines
     )

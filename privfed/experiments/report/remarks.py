@@ -6,10 +6,39 @@ from collections.abc import Sequence
 
 from privfed.experiments.report.summary import Row
 
+NOTHING_TO_WORK_ON = "where no attack of this study had anything to work on"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Return numbers of rows as the report shows them."""
+    return ", ".join(f"#{i}" for i in numbers)
+
+
+def unmeasured(rows: Sequence[tuple[int, Row]]) -> list[int]:
+    """Return the numbers of configurations of which no leakage is known, as no attack could be run."""
+    return [i for i, row in rows if row.not_applicable and "leakage" not in row.stats]
+
 
 def remarks(row: Row) -> list[str]:
     """Return what is to be known of a configuration."""
-    return [f"{len(row.unconverged)} of {len(row.cells)} fits did not converge"] if row.unconverged else []
+    told = [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
+    if row.unconverged:
+        told.append(f"{len(row.unconverged)} of {len(row.cells)} fits did not converge")
+    return told
+
+
+def not_applicable(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
+    """Return which attacks had nothing to work on, why, and in which configurations.
+
+    Returns:
+        Label of the attack, why, numbers of the rows in the report.
+    """
+    found: dict[tuple[str, str], list[int]] = {}
+    for i, row in enumerate(rows, start=1):
+        for name, reasons in row.not_applicable.items():
+            for why in reasons:
+                found.setdefault((name, why), []).append(i)
+    return [(name, why, numbers) for (name, why), numbers in found.items()]
 
 
 def unconverged(rows: Sequence[Row]) -> list[tuple[int, Row, list[int], str]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
+from privfed.attacks import Status
 from privfed.experiments.report.claims import claim_of
 from privfed.experiments.running.measure import Part
 from privfed.experiments.running.planning import Plan
@@ -21,7 +23,7 @@ COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_second
 LOOSE = 4.0
 """Above this epsilon a guarantee alone is no reason to trust."""
 
-_OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound")
+_OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound", "advantage")
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Row:
         cells: seed -> id of its cell, of those with values.
         errors: (cell, part, error) of what failed.
         stats: name -> figures; "leakage" is the mean over seeds of the largest advantage of any attack.
-        attacks: label of each attack -> its words (paper, adversary, ...), as far as it was run.
+        attacks: labels of the attacks that were run on at least one seed.
+        not_applicable: label of each attack that had nothing to work on -> why, and on how many seeds.
         leaks: label of each attack -> its headline along the rounds.
         convergence: cost relative to central k-means along the rounds; round 0 is the start.
         opens_to: who reads the totals. reveals: what they show.
@@ -89,6 +92,7 @@ class Row:
     errors: list[tuple[str, str, str]]
     stats: dict[str, Stat]
     attacks: list[str] = field(default_factory=list)
+    not_applicable: dict[str, dict[str, int]] = field(default_factory=dict)
     leaks: dict[str, Curve] = field(default_factory=dict)
     convergence: Curve | None = None
     opens_to: str = ""
@@ -102,6 +106,12 @@ class Row:
     def label(self) -> str:
         """All axes in one line."""
         return " / ".join(self.setup.labels.values())
+
+    def status(self, attack: str) -> Status:
+        """Return how an attack ended, over all seeds on which it was run."""
+        if attack not in self.attacks:
+            return Status.NOT_APPLICABLE
+        return Status.FOUND if self.stats[f"{attack}: advantage"].mean > 0.0 else Status.NOTHING
 
 
 def summarise(plan: Plan, store: Store) -> list[Row]:
@@ -138,7 +148,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
     if "bytes_up" in measured:
         pairs = zip(measured["bytes_up"], measured["bytes_down"], strict=True)
         measured["bytes"] = [up + down for up, down in pairs]
-    leaks, ran = _attacked(setup, parts, measured)
+    leaks, ran, left_out = _attacked(setup, parts, measured)
     _audited(setup, parts, measured)
     first = next(iter(fits.values()), None)
     return Row(
@@ -148,6 +158,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         errors,
         {name: Stat.of(values) for name, values in measured.items()},
         attacks=ran,
+        not_applicable=left_out,
         leaks=leaks,
         convergence=_curve([(f.values["marks"], f.values["score_ratio_after"]) for f in fits.values()]),
         opens_to="" if first is None else first.values["opens_to"],
@@ -161,10 +172,11 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
 
 def _attacked(
     setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]
-) -> tuple[dict[str, Curve], list[str]]:
-    """Add the figures of the attacks; return their curves, and which of them have run."""
+) -> tuple[dict[str, Curve], list[str], dict[str, dict[str, int]]]:
+    """Add the figures of the attacks; return their curves, which were run, and why others were not."""
     largest: dict[int, float] = {}
     curves: dict[str, Curve] = {}
+    left_out: dict[str, Counter[str]] = {}
     ran = []
     for attack in setup.attacks:
         label, along = attack_label(attack), []
@@ -173,11 +185,14 @@ def _attacked(
             if part is None or part.error:
                 continue
             report = part.values["report"]
-            largest[seed] = max(largest.get(seed, 0.0), part.values["advantage"])
-            figures = {name: report[name] for name in _OF_AN_ATTACK} | {"advantage": part.values["advantage"]}
-            for name, value in figures.items():
-                if value is not None:
-                    measured.setdefault(f"{label}: {name}", []).append(float(value))
+            if report["status"] == Status.NOT_APPLICABLE:
+                # No figure of it is a measurement: neither its own nor one of leakage.
+                left_out.setdefault(label, Counter())[report["why"]] += 1
+                continue
+            largest[seed] = max(largest.get(seed, 0.0), report["advantage"])
+            for name in _OF_AN_ATTACK:
+                if report[name] is not None:
+                    measured.setdefault(f"{label}: {name}", []).append(float(report[name]))
             if part.values["rounds"]:
                 along.append((part.values["rounds"], part.values["recovered"]))
         if f"{label}: advantage" in measured:
@@ -187,7 +202,7 @@ def _attacked(
             curves[label] = curve
     if largest:
         measured["leakage"] = list(largest.values())
-    return curves, ran
+    return curves, ran, {label: dict(why) for label, why in left_out.items()}
 
 
 def _audited(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]) -> None:
@@ -278,6 +293,8 @@ def telling(
 
 def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
     found = [f"only {', '.join(row.attacks)} was tried: another attack may find more"]
+    if row.not_applicable:
+        found.append(f"{', '.join(row.not_applicable)} had nothing to work on here: that is no measure of it")
     least = min(row.stats[name].n for name in ("leakage", "score_ratio"))
     if least < 5:
         found.append(f"it rests on {least} {'seed' if least == 1 else 'seeds'}")
@@ -289,9 +306,7 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
         found.append(f"epsilon {row.setup.privacy.epsilon:g} promises little by itself")
     if row.setup.privacy is not None and row.setup.privacy.rehearsal:
         found.append("it is not private as it ran here: its noise is a rehearsal")
-    if row.setup.privacy is not None:
-        found.append("attacks that need exact sums claim nothing under noise: that is no measure of it")
-    else:
+    if row.setup.privacy is None:
         found.append("it has no differential privacy: what totals give away has no proven bound")
     if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
         found.append("clients read the totals: what they learn of each other was not attacked")
@@ -311,6 +326,10 @@ def plain(row: Row) -> dict[str, Any]:
         "stats": {
             name: {"mean": stat.mean, "sd": None if math.isnan(stat.sd) else stat.sd, "n": stat.n}
             for name, stat in row.stats.items()
+        },
+        "attacks": {
+            name: {"status": row.status(name), "why": row.not_applicable.get(name, {})}
+            for name in dict.fromkeys([*row.attacks, *row.not_applicable])
         },
         "leaks": {name: _plain_curve(curve) for name, curve in row.leaks.items()},
         "convergence": None if row.convergence is None else _plain_curve(row.convergence),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from privfed.attacks import PassiveAttack, Prior, Report, Truth, evaluate
+from privfed.attacks import NotRun, PassiveAttack, Prior, Report, Truth, evaluate
 from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.oracle import Oracle
+from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
 from privfed.errors import ArgumentError
@@ -34,10 +32,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What an attack found in a cell.
 
     Args:
-        report: of the whole run, as `attacks.Report.to_dict` gives it.
-        advantage: (headline - baseline) / (1 - baseline), no less than 0: 0 for an attack that does no
-            better than without access, 1 for one that finds everything. Of an AUC first what chance
-            gives is taken off.
+        report: of the whole run, as `attacks.Report.to_dict` gives it: its status and advantage, and why an
+            attack was not run.
         rounds: numbers of rounds after which it was run too.
         recovered: the headline after each of them.
         precision: of the claims after each of them.
@@ -45,7 +41,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     report: dict[str, Any]
-    advantage: float
     rounds: list[int]
     recovered: list[float | None]
     precision: list[float | None]
@@ -66,8 +61,8 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
     """
     model = estimator(setup, scene, seed)
     if model.protocol.opens_to != "server":
-        # Clients pose the questions there, and read the totals.
-        return _nothing(attack)
+        # Known before anything is opened, as a fit under the server's noise could not even be.
+        return _found(NotRun(attack=attack.kind, why=CLIENTS_OPEN).score(Truth(scene.clients)))
     federation = open_over(
         scene.clients,
         protocol=model.protocol,
@@ -79,10 +74,11 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
     made, truth = _prepared(attack, setup, scene, seed)
     oracle = Oracle(federation, attack.budget)
     found = made.run(oracle, _prior(scene), np.random.default_rng([seed, 2]))
-    plain = evaluate(found, truth).to_dict()
-    return Found(
-        report=plain, advantage=_advantage(plain, 0.0), rounds=[], recovered=[], precision=[], bound=[]
-    )
+    return _found(evaluate(found, truth))
+
+
+def _found(report: Report) -> Found:
+    return Found(report=report.to_dict(), rounds=[], recovered=[], precision=[], bound=[])
 
 
 def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcript, seed: int) -> Found:
@@ -103,29 +99,18 @@ def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcrip
         # Taken out here, once, whatever the attack does: what is left is a view without colluders.
         view = without_colluders(view, {i: scene.clients[i] for i in attack.colluding})
         view = replace(view, colluding=())
-    if not view.result and all(one.question is None for one in view.sums):
-        return _nothing(attack)
     prior = _prior(scene)
     made, truth = _prepared(attack, setup, scene, seed)
     whole = _report(made, view, prior, truth, seed)
     marks = [number for number in attack.rounds if number < _rounds(view)]
     along = [_report(made, _until(view, number), prior, truth, seed) for number in marks]
-    plain = whole.to_dict()
-    chance = 0.0 if truth.members is None else _chance(truth.members)
     return Found(
-        report=plain,
-        advantage=_advantage(plain, chance),
+        report=whole.to_dict(),
         rounds=[*marks, _rounds(view)] if attack.rounds else [],
         recovered=_along(along, whole, "recovered") if attack.rounds else [],
         precision=_along(along, whole, "precision") if attack.rounds else [],
         bound=_along(along, whole, "bound") if attack.rounds else [],
     )
-
-
-def _nothing(attack: Attack) -> Found:
-    """Return what an attack finds for a party that saw neither a question nor a model."""
-    report = Report(attack=attack.kind, goal="nothing: its party saw no question", recovered=math.nan)
-    return Found(report=report.to_dict(), advantage=0.0, rounds=[], recovered=[], precision=[], bound=[])
 
 
 def _report(made: PassiveAttack[Any], view: View, prior: Prior, truth: Truth, seed: int) -> Report:
@@ -134,22 +119,6 @@ def _report(made: PassiveAttack[Any], view: View, prior: Prior, truth: Truth, se
 
 def _along(reports: list[Report], whole: Report, name: str) -> list[float | None]:
     return [one.to_dict()[name] for one in (*reports, whole)]
-
-
-def _advantage(report: dict[str, Any], chance: float) -> float:
-    recovered, baseline = report["recovered"], report["baseline"] or 0.0
-    if recovered is None or baseline >= 1.0:
-        return 0.0
-    return float(max(0.0, recovered - chance - baseline) / (1.0 - baseline))
-
-
-def _chance(members: npt.NDArray[np.bool_]) -> float:
-    """Return by how much an AUC exceeds one half by chance in one study of twenty.
-
-    1.645 standard deviations of the Mann-Whitney statistic (Mann and Whitney 1947) without any difference.
-    """
-    inside, outside = int(members.sum()), int((~members).sum())
-    return 1.645 * math.sqrt((inside + outside + 1) / (12 * inside * outside))
 
 
 def _rounds(view: View) -> int:

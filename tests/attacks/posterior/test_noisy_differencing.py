@@ -1,11 +1,13 @@
 """The attack on noised sums: real where noise is weak, nothing beyond chance where it is strong."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from privfed import DPKMeans, DWFKMeans
-from privfed.attacks import Differencing, NoisyDifferencing, Prior, Truth, evaluate
+from privfed.attacks import Differencing, NoisyDifferencing, NotRun, Prior, Truth, evaluate
 from privfed.attacks.base.measures import matches, spread
 from privfed.attacks.posterior.prior import RowPrior
 from privfed.core.domain import Ranges
@@ -128,5 +130,10 @@ def test_words_out_of_bounds_and_unknown_clients_are_errors() -> None:
     view = viewed(mixed(0, 6), 100.0, 1)
     with pytest.raises(ArgumentError, match="client must lie in"):
         NoisyDifferencing(9).run(view, Prior(), np.random.default_rng(0))
-    with pytest.raises(ArgumentError, match=r"about \d rows, more than most_rows=3"):
-        NoisyDifferencing(0, most_rows=3).run(view, Prior(), np.random.default_rng(0))
+
+
+def test_a_target_of_too_many_rows_is_not_attacked() -> None:
+    view = viewed(mixed(0, 6), 100.0, 1)
+    found = NoisyDifferencing(0, most_rows=3).run(view, Prior(), np.random.default_rng(0))
+    assert isinstance(found, NotRun)
+    assert re.search(r"about \d rows, more than most_rows=3", found.why)

@@ -75,7 +75,7 @@ def recomputed(number: dict[str, str], small: Plan, store: Store) -> float:
         return fmean(_at(one["rounds"], one["recovered"], int(at)) for one in attacks[attack])
     if name == "leakage":
         (only,) = attacks.values()
-        return fmean(one["advantage"] for one in only)
+        return fmean(one["report"]["advantage"] for one in only)
     if name == "bytes":
         return fmean(one["bytes_up"] + one["bytes_down"] for one in fits)
     if ": " in name:

@@ -62,6 +62,16 @@ def test_no_leakage_is_said_and_not_drawn(rows: list[Row]) -> None:
     assert len(picture.lines) == len(rows)
 
 
+def test_what_no_attack_could_measure_is_not_drawn_at_zero(rows: list[Row]) -> None:
+    blank = {name: stat for name, stat in rows[0].stats.items() if name != "leakage"}
+    first = replace(rows[0], stats=blank, attacks=[], not_applicable={"Membership": {"why": 2}})
+    picture = pareto("iris", list(enumerate([first, *rows[1:]], start=1)))
+    assert picture is not None
+    assert len(picture.lines) == len(rows) - 1
+    assert "Not drawn: #1, where no attack of this study had anything to work on." in picture.about
+    assert pareto("iris", [(1, first)]) is None
+
+
 def test_several_attacks_are_set_beside_each_other(rows: list[Row]) -> None:
     assert _matrix(rows) == ""
     second = {"other: advantage": Stat(0.5, 0.0, 2)}

@@ -13,9 +13,10 @@ from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.pictures import _anchors, by_data, frontier
 from privfed.experiments.report.report import write_report
 from privfed.experiments.report.summary import Row
-from privfed.experiments.running.measure import measure
+from privfed.experiments.running.measure import Part, measure
 from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.store import Store
+from privfed.experiments.study.cells import attack_id
 from privfed.experiments.study.reading import parse_study
 from privfed.experiments.study.study import Data
 
@@ -45,6 +46,9 @@ delta = 1e-6
 
 [[attack]]
 kind = "Disaggregation"
+
+[[attack]]
+kind = "Linkage"
 """
 
 
@@ -54,6 +58,8 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, list[
     checked, store = plan(parse_study(STUDY, "study.toml"), Path()), Store(folder)
     for setup in checked.setups:
         store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), Path()))
+    failed = {attack_id(setup.attacks[1]): Part(values={}, timing={}, error="OSError: out of luck")}
+    store.keep(setup.cell(0), setup.content, failed)
     return folder, checked, write_report(folder, checked, store)
 
 
@@ -77,8 +83,26 @@ def test_rehearsals_and_failures_are_told(private: tuple[Path, Plan, list[Row]])
     text = (private[0] / "report.html").read_text(encoding="utf-8")
     assert "rehearsed noise: nobody is protected here" in text
     failed = text[text.index('<section id="failed">') :]
-    assert len(re.findall(r"<td>Disaggregation</td>", failed)) == 2
+    assert len(re.findall(r"<td>Linkage</td>", failed)) == 1 and "out of luck" in failed
+
+
+def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
+    private: tuple[Path, Plan, list[Row]],
+) -> None:
+    folder, _, rows = private
+    for row in rows:
+        assert row.attacks == [] and "leakage" not in row.stats
+        assert not any(name.startswith("Disaggregation") for name in row.stats)
+        ((why, seeds),) = row.not_applicable["Disaggregation"].items()
+        assert "totals of counts and sums" in why and "all noised" in why and seeds == 1
+    text = (folder / "report.html").read_text(encoding="utf-8")
     assert "What should I use?" not in text
+    section = text[text.index('<section id="each">') : text.index('<section id="privacy">')]
+    assert "<td>Disaggregation</td><td>#1, #2</td>" in section
+    document = json.loads((folder / "results.json").read_text())
+    for one in document["configurations"]:
+        assert one["attacks"]["Disaggregation"]["status"] == "not applicable"
+    assert "not applicable: Disaggregation" in (folder / "table.md").read_text()
 
 
 def test_a_rehearsed_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:

@@ -60,6 +60,12 @@ def test_caveats_say_what_the_answer_rests_on(small: Plan) -> None:
     assert set(close) - set(sure) == {"its leakage exceeds the bound within one standard deviation"}
 
 
+def test_attacks_that_had_nothing_to_work_on_are_a_caveat(small: Plan) -> None:
+    some = replace(row(small, 0.0, 1.0, 1.0), not_applicable={"other": {"it reads nothing": 2}})
+    assert "other had nothing to work on here: that is no measure of it" in advise([some], 0.5, 1.1).caveats
+    assert some.status("other") == "not applicable"
+
+
 def test_who_reads_the_totals_instead_of_the_server_is_told(small: Plan) -> None:
     opened = replace(row(small, 0.0, 1.0, 1.0), opens_to="clients")
     assert any("clients read the totals" in one for one in advise([opened], 0.5, 1.1).caveats)

@@ -14,7 +14,7 @@ from privfed.experiments.running.store import Store
 from privfed.experiments.study.reading import parse_study
 from tests.experiments.small import SMALL
 
-STUDY = SMALL.replace("max_iter = 6", "init = 'random'").replace(
+STUDY = SMALL.replace("max_iter = 6\ntol = 0", "init = 'random'").replace(
     "grid = { n_init = [1, 2] }", "grid = { max_iter = [1, 100] }"
 )
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.attacks import Prior
+from privfed.attacks import Prior, Report
+from privfed.attacks.membership.scores import chance
 from privfed.experiments.running import attacking
 from privfed.experiments.running.measure import Part, measure
 from privfed.experiments.running.planning import plan
@@ -99,7 +100,8 @@ def test_a_server_that_reads_answers_recovers_rows_and_more_with_every_round(fou
     assert values["recovered"][-1] == recovered(found["plain"]["one"]) > 0.1
     # What the rounds determine at all is found.
     assert recovered(found["plain"]["one"]) >= 0.9 * values["report"]["bound"] > 0
-    assert values["advantage"] == pytest.approx(recovered(found["plain"]["one"]))
+    assert values["report"]["advantage"] == pytest.approx(recovered(found["plain"]["one"]))
+    assert values["report"]["status"] == "found"
 
 
 def test_a_masked_sum_leaves_totals_which_colluders_narrow_down(found: Any) -> None:
@@ -107,17 +109,25 @@ def test_a_masked_sum_leaves_totals_which_colluders_narrow_down(found: Any) -> N
     assert recovered(found["masked"]["with help"]) == recovered(found["plain"]["one"])
 
 
-def test_where_clients_open_the_server_finds_nothing(found: Any) -> None:
-    for name in ("all", "probing", "two faces"):
+def test_where_clients_open_the_server_has_nothing_to_attack(found: Any) -> None:
+    for name, why in (
+        ("all", "the server saw no client's answers and no totals"),
+        ("probing", "the clients pose the questions"),
+        ("two faces", "the clients pose the questions"),
+    ):
         part = found["group-masked"][name]
         assert part.error == ""
-        assert part.values["advantage"] == 0.0
-    assert "no question" in found["group-masked"]["all"].values["report"]["goal"]
+        report = part.values["report"]
+        assert (report["status"], report["recovered"], report["advantage"]) == ("not applicable", None, None)
+        assert why in report["why"]
+        assert part.values["recovered"] == []
 
 
 def test_chosen_questions_take_rows_apart_and_masks_stop_inconsistent_ones(found: Any) -> None:
     assert recovered(found["plain"]["probing"]) == recovered(found["masked"]["probing"]) > 0.9
+    # It asked, and the masks stopped it: that is a measurement.
     assert recovered(found["masked"]["two faces"]) == 0.0
+    assert found["masked"]["two faces"].values["report"]["status"] == "found nothing"
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -129,9 +139,12 @@ def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
     for setup in plan(parse_study(text, "study.toml"), Path()).setups:
         part = _named(setup)["probing"]
         assert part.error == ""
-        assert part.values["advantage"] == 0.0
-        asked = part.values["report"]["queries"]
-        assert asked == 0 if setup.protocol == "group-masked" else 2 <= asked <= 20
+        report = part.values["report"]
+        if setup.protocol == "group-masked":
+            assert (report["status"], report["queries"]) == ("not applicable", 0)
+        else:
+            assert (report["status"], report["advantage"]) == ("found nothing", 0.0)
+            assert 2 <= report["queries"] <= 20
 
 
 def test_an_observer_sees_the_same_model_whatever_the_sum(found: Any) -> None:
@@ -161,9 +174,12 @@ def test_no_attack_is_told_a_row_of_a_client(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_chance_is_taken_off_an_area_under_the_curve() -> None:
-    members = np.arange(200) < 100
-    chance = attacking._chance(members)
-    assert 0.06 < chance < 0.07
-    report = {"recovered": 0.5 + chance, "baseline": 0.5}
-    assert attacking._advantage(report, chance) == pytest.approx(0.0, abs=1e-12)
-    assert attacking._advantage({"recovered": 1.0, "baseline": 0.5}, 0.0) == 1.0
+    by_chance = chance(np.arange(200) < 100)
+    assert 0.06 < by_chance < 0.07
+
+    def report(recovered: float) -> Report:
+        return Report(attack="a", goal="g", recovered=recovered, baseline=0.5, chance=by_chance)
+
+    assert report(0.5 + by_chance).advantage == pytest.approx(0.0, abs=1e-12)
+    assert report(0.5).status == report(0.4).status == "found nothing"
+    assert report(1.0).advantage == pytest.approx(1.0 - 2 * by_chance) and report(1.0).status == "found"

@@ -1,0 +1,136 @@
+"""An attack that has nothing to work on says so: it was not run, and that is no 0."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import Box, DPKMeans, DWFKMeans, EWFKMeans, Privacy, attacks
+from privfed.attacks import (
+    Differencing,
+    NoisyDifferencing,
+    NotRun,
+    Prior,
+    Probing,
+    Report,
+    Status,
+    Tomography,
+    Truth,
+    evaluate,
+)
+from privfed.attacks.base.oracle import Oracle
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+from privfed.federation.simulation import open_over
+from tests.attacks.populations import mixture
+
+POPULATION = mixture(0, n_clients=4, n_rows=15)
+CLIENTS = POPULATION.clients
+PRIVACY = Privacy(
+    epsilon=2.0, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-25, 25), noise_seed=0
+)
+
+
+def seen(kind: Any = DWFKMeans, party: str = "server", **words: Any) -> View:
+    """Return what a party saw of a short fit."""
+    if kind is not DPKMeans:
+        words = {"max_iter": 2, "tol": 0, **words}
+    return kind(3, **words).fit(CLIENTS).transcript_.view(party)
+
+
+def tried(attack: Any, view: View) -> Report:
+    found = attack.run(view, Prior(sample=POPULATION.draw(60)), np.random.default_rng(0))
+    members = np.arange(8) < 4
+    return evaluate(found, Truth(CLIENTS, members=members))
+
+
+def test_one_client_over_masked_sums_is_not_attacked_and_not_a_zero(tmp_path: Path) -> None:
+    found = Differencing(0).run(seen(protocol="masked"), Prior(), np.random.default_rng(0))
+    assert isinstance(found, NotRun)
+    report = evaluate(found, Truth(CLIENTS))
+    assert report.status == Status.NOT_APPLICABLE == "not applicable"
+    assert math.isnan(report.recovered) and math.isnan(report.advantage)
+    plain = json.loads(json.dumps(report.to_dict()))
+    assert plain["status"] == "not applicable"
+    assert plain["recovered"] is plain["precision"] is plain["bound"] is plain["advantage"] is None
+    assert "of client 0 alone" in plain["why"] and "the server saw totals only" in plain["why"]
+    assert "not applicable" in str(report) and "recovered" not in str(report)
+    report.picture(tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 1000
+
+
+def test_what_was_run_and_found_nothing_is_a_zero() -> None:
+    # Three counts and sums of 60 rows: there is something to work on, and nothing comes of it.
+    report = tried(Differencing(), seen(protocol="masked", local_iter=1, init="random", max_iter=1))
+    assert (report.status, report.recovered, report.why) == ("found nothing", 0.0, "")
+
+
+def test_what_was_found_says_so() -> None:
+    report = tried(attacks.Linkage(), seen(protocol="plain", max_iter=6))
+    assert report.status == "found"
+    assert report.advantage == pytest.approx((report.recovered - 0.25) / 0.75)
+
+
+STEPS: dict[str, Any] = {"local_iter": 3, "init": "random", "protocol": "plain"}
+READ = [
+    (Differencing(0), {**STEPS}, True),
+    (Differencing(0), {"kind": EWFKMeans, **STEPS}, False),
+    (Differencing(0), {"kind": EWFKMeans, **STEPS, "init": "kfed"}, True),
+    (Differencing(), {"kind": EWFKMeans, **STEPS, "init": "kfed"}, False),
+    (Tomography(), {"kind": EWFKMeans, **STEPS}, False),
+    (Tomography(), {"protocol": "masked"}, True),
+    (Differencing(), {"kind": DPKMeans, "privacy": PRIVACY}, False),
+    (NoisyDifferencing(), {"protocol": "plain"}, False),
+    (attacks.EqualWeightCounts(1), {"kind": EWFKMeans, "protocol": "plain"}, True),
+    (attacks.EqualWeightCounts(1), {"kind": EWFKMeans, "protocol": "masked"}, False),
+    (attacks.Disaggregation(), {"protocol": "plain", "local_iter": 1}, True),
+    (attacks.Disaggregation(), {"protocol": "plain", "local_iter": 3}, False),
+    (attacks.FuzzyInversion(), {"protocol": "plain"}, False),
+    (attacks.Membership(POPULATION.draw(8)), {"protocol": "masked"}, True),
+    (attacks.Membership(POPULATION.draw(8)), {"party": "observer"}, True),
+    (attacks.Membership(POPULATION.draw(8)), {"protocol": "group-masked"}, False),
+]
+
+
+@pytest.mark.parametrize(("attack", "words", "runs"), READ, ids=lambda one: type(one).__name__)
+def test_attacks_are_run_where_the_view_shows_what_they_read(attack: Any, words: Any, runs: bool) -> None:
+    report = tried(attack, seen(**words))
+    assert (report.status != Status.NOT_APPLICABLE) is runs
+    assert (report.why == "") is runs and math.isfinite(report.recovered) is runs
+
+
+def test_linking_needs_a_question_that_is_asked_again() -> None:
+    view = seen(protocol="plain", max_iter=1)
+    assert "none was asked again" in tried(attacks.Linkage(), view).why
+
+
+@pytest.mark.parametrize("attack", [Differencing(7), NoisyDifferencing(7), attacks.EqualWeightCounts(7)])
+def test_a_client_that_is_not_there_is_an_error_all_the_same(attack: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"client must lie in \[0, 3\], got client=7"):
+        attack.run(seen(protocol="masked"), Prior(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words", "why"),
+    [
+        ("masked", {"client": 1}, "of client 1 alone"),
+        ("group-masked", {}, "the clients pose the questions"),
+        ("group-masked", {"client": 1, "inconsistent": True}, "the clients pose the questions"),
+    ],
+)
+def test_a_server_that_cannot_ask_does_not_attack(protocol: str, words: Any, why: str) -> None:
+    oracle = Oracle(open_over(CLIENTS, protocol=protocol), 20)
+    found = Probing(6, **words).run(oracle, Prior(), np.random.default_rng(0))
+    assert isinstance(found, NotRun) and why in found.why
+    assert oracle.asked == 0
+    assert math.isnan(evaluate(found, Truth(CLIENTS)).recovered)
+
+
+def test_a_server_that_masks_have_stopped_has_asked() -> None:
+    oracle = Oracle(open_over(CLIENTS, protocol="masked"), 20)
+    found = Probing(6, client=1, inconsistent=True).run(oracle, Prior(), np.random.default_rng(0))
+    report = evaluate(found, Truth(CLIENTS))
+    assert (report.status, report.recovered) == ("found nothing", 0.0) and oracle.asked > 0
