@@ -138,7 +138,7 @@ def test_an_attack_on_members_needs_rows_held_back() -> None:
 
 def test_a_baseline_is_refused_before_anything_runs() -> None:
     text = SMALL.replace('"DWFKMeans"', '"DPKMeans"').replace(
-        "max_iter = 6\ngrid = { n_init = [1, 2] }\n", ""
+        "max_iter = 6\ntol = 0\ngrid = { n_init = [1, 2] }\n", ""
     )
     text = text.replace("n_clusters = 3", "n_clusters = 3\nmethod = 'lloyd'")
     guarantee = "[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = 'client'\n"
