@@ -107,7 +107,7 @@ def test_commands_on_pages_have_the_options_that_they_show() -> None:
     seen = list(commands())
     assert sum(whole for *_, whole in seen) > 8
     for where, words, whole in seen:
-        named_options = [one.partition("=")[0] for one in words if one.startswith("-")]
+        named_options = [one.partition("=")[0] for one in words if re.match("--?[a-z]", one)]
         if not words or words[0].startswith("-"):
             known = main.params
         else:
