@@ -1,7 +1,8 @@
 """Attacks: what a party can learn from what it saw, measured on the run's own transcript.
 
 A passive attack is run on a view, `attack.run(transcript.view("server"), prior, rng)`; an active one on
-an oracle, `attack.run(oracle, prior, rng)`. `evaluate(result, truth)` compares the claims with the truth.
+an oracle, `attack.run(oracle, prior, rng)`. `pooled(views)` joins what was seen of several fits.
+`evaluate(result, truth)` compares the claims with the truth.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from privfed.attacks.audits import audit
     from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
     from privfed.attacks.base.oracle import Oracle
+    from privfed.attacks.base.pooling import pooled
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
     from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
@@ -56,6 +58,7 @@ __all__ = [
     "Truth",
     "audit",
     "evaluate",
+    "pooled",
 ]
 
 __getattr__ = lazily(
@@ -88,5 +91,6 @@ __getattr__ = lazily(
         "Truth": "privfed.attacks.base.results",
         "audit": "privfed.attacks.audits",
         "evaluate": "privfed.attacks.base.results",
+        "pooled": "privfed.attacks.base.pooling",
     },
 )

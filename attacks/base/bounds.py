@@ -2,8 +2,9 @@
 
 The linear bound (after the assignment-aware attack of TAR, arXiv:2511.07073): with assignments known,
 all that was seen of the rows X is W X, one row of 0 and 1 in W for each cell of each sum. Row i of X
-follows from it if and only if e_i lies in the row space of W. An attacker does not know the
-assignments, so that this bounds what it can be sure of.
+follows from it by linear algebra if and only if e_i lies in the row space of W. An attacker does not know
+the assignments. But it may know more of the rows: where they are of 0 and 1, a cell whose sum is
+its count shows all of its rows, and the linear bound is none for that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import numpy.typing as npt
 
 from privfed.attacks.base.measures import IntArray
 from privfed.core.domain import FloatArray
+
+LINEAR = "linear algebra on the counts and sums that were read, if the cell of every row were known"
+"""What `linear_bound` bounds, in words for a report."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +53,10 @@ class Cells:
 
 
 def linear_bound(evidence: Sequence[Cells], rows: FloatArray) -> float:
-    """Return the fraction of rows that counts and sums determine when assignments are known.
+    """Return the fraction of rows that linear algebra determines from counts and sums of known assignments.
 
     Args:
-        evidence: the partitions that were asked.
+        evidence: the partitions that counts and sums were of.
         rows: float64 of shape (n_rows, n_features).
     """
     labels = np.stack([np.where(one.shown[own], own, -1) for one in evidence for own in [one.place(rows)]])

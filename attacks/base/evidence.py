@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
+from privfed.attacks.base.local_rounds import after_local_steps, doubt_of, last_step
 from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.core.domain import FloatArray
 from privfed.core.question import Question, centers_of
@@ -29,10 +30,12 @@ class Observation:
 
     Args:
         sequence: observations of one sequence follow the same clusters from round to round.
-        cells: the partition.
+        cells: the partition, as far as the server knows it.
         counts: float64 of shape (n_cells,).
         sums: float64 of shape (n_cells, n_features).
-        local: whether the cells are those of the client's own centroids after local steps.
+        local: whether the cells are those of the client's own centroids: likely, not sure.
+        doubt: what is taken off the log-odds of a row that shows in likely cells only.
+        true: the partition that the sums are of, where `cells` are likely only; for scoring.
     """
 
     sequence: int
@@ -40,6 +43,8 @@ class Observation:
     counts: FloatArray
     sums: FloatArray
     local: bool = False
+    doubt: float = 0.0
+    true: Cells | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +81,11 @@ class Evidence:
     def n_features(self) -> int:
         """Number of features."""
         return len(self.low)
+
+    @property
+    def partitions(self) -> list[Cells]:
+        """The partitions that the sums are of, for scoring."""
+        return [one.true or one.cells for one in self.observations]
 
 
 def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> tuple[Reads, ...]:
@@ -129,7 +139,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     """Collect counts and sums in public cells, whatever asked for them.
 
     Rounds with one local step and the cells of a coreset start are such sums. A round with more local
-    steps is one where these moved no row, or came to rest (`_after_local_steps`, `_at_rest`).
+    steps is one where the counts of the last step follow (`privfed.attacks.base.local_rounds`).
 
     Raises:
         ArgumentError: the client is not in the view.
@@ -153,11 +163,12 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             # A start's cells are no clusters of the rounds: a sequence of their own.
             asked_about = () if question is None else centers_of(question)
             local = place.centers is not None and not any(place.centers is one for one in asked_about)
+            sequence += bool(observations) and len(counts) != len(observations[-1].counts)
             own = -1 - one.index if local or place.centers is None else sequence
             cells = _shown(place, counts, n_rows)
-            observations.append(Observation(own, cells, counts, sums, local))
+            observations.append(_noted(Observation(own, cells, counts, sums, local), question))
     low, high = _box(view)
-    return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
+    return Evidence(client, tuple(observations), tuple(scored), n_rows, row_sum, low, high)
 
 
 def _whole(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
@@ -176,60 +187,16 @@ def _observed(
         everything = np.ones(question.n_cells, dtype=np.bool_)
         return Cells(question.cells, everything), statistics["count"], statistics["sum"]
     if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:
-        return _after_local_steps(question.centers, statistics, n_rows, row_sum)
+        return after_local_steps(question.centers, statistics, n_rows, row_sum)
     return None
 
 
-def _after_local_steps(
-    received: FloatArray, statistics: Statistics, n_rows: float, row_sum: FloatArray
-) -> tuple[Cells, FloatArray, FloatArray] | None:
-    """Read a round of several local steps: the last step's counts are whole numbers that fit its means.
-
-    The weights are the first step's counts. If they fit, no row moved: the cells are those of the received
-    centroids. Else the counts may follow from sum_j n_j c_j = S and sum_j n_j = n; the cells are those of the
-    local centroids c_j if the local steps had come to rest (`_at_rest` looks for that).
-    """
-    weight, weighted = statistics["weight"], statistics["weighted"]
-    held = weight > 0
-    means = np.where(held[:, None], weighted / np.where(held, weight, 1.0)[:, None], received)
-    left = np.vstack([means[held].T, np.ones(int(held.sum()))])
-    right = np.append(row_sum, n_rows)
-    error = 1e-9 * (np.abs(weighted).sum() + np.abs(row_sum).sum() + n_rows)
-    if np.abs(left @ weight[held] - right).max() <= error:
-        return Cells.around(received), weight, weighted
-    solved, _, rank, _ = np.linalg.lstsq(left, right, rcond=1e-9)
-    whole = np.rint(solved)
-    if rank < len(solved) or (whole < 1).any() or np.abs(left @ whole - right).max() > error:
-        return None
-    counts = np.zeros(len(means))
-    counts[held] = whole
-    return Cells.around(means), counts, counts[:, None] * means
-
-
-def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
-    """Leave out rounds whose local steps may have ended on the way.
-
-    Where they end at the same local centroids twice they mostly ended at rest: no further step moves a
-    row, and the rows' cells are those of these centroids. Of such rounds one is kept, to be tested on rows
-    that are known.
-    """
-    kept: list[Observation] = []
-    met: list[tuple[FloatArray, bool]] = []
-    for one in observations:
-        if not one.local:
-            kept.append(one)
-            continue
-        same = [i for i, (sums, _) in enumerate(met) if _alike(sums, one.sums)]
-        if not same:
-            met.append((one.sums, False))
-        elif not met[same[0]][1]:
-            met[same[0]] = (one.sums, True)
-            kept.append(one)
-    return tuple(kept)
-
-
-def _alike(a: FloatArray, b: FloatArray) -> bool:
-    return a.shape == b.shape and bool(np.abs(a - b).max() <= 1e-9 * np.abs(a).max())
+def _noted(one: Observation, question: Question | None) -> Observation:
+    """Note of a round of local steps how far it is doubted, and what it is really of."""
+    if not (one.local and isinstance(question, WeightedCentroids)):
+        return one
+    true = replace(last_step(question), shown=one.cells.shown)
+    return replace(one, doubt=doubt_of(question), true=true)
 
 
 def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:

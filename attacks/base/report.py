@@ -38,7 +38,8 @@ class Report:
         linked: whether claims name the client that they are about (then a claim that names another
             client's row is wrong).
         baseline: the headline of the same attacker without access; NaN without a prior.
-        bound: the best that any attack on this view could do, where one is known.
+        bound: how far the reasoning that `bound_of` names could come on the same view; NaN without one.
+        bound_of: what `bound` bounds, in words. Other reasoning may come further.
         queries: questions asked by an active attack, sums seen by a passive one.
         seconds: run time of the attack.
         details: further figures by name.
@@ -55,6 +56,7 @@ class Report:
     linked: bool = False
     baseline: float = math.nan
     bound: float = math.nan
+    bound_of: str = ""
     queries: int = 0
     seconds: float = math.nan
     details: Mapping[str, float] = field(default_factory=dict)
@@ -86,7 +88,18 @@ class Report:
         flat = {
             name: _plain(getattr(self, name)) for name in (*names, "advantage", "bound", "queries", "seconds")
         }
-        return {**flat, "details": {name: _plain(value) for name, value in self.details.items()}}
+        words = {
+            "bound_of": self.bound_of if math.isfinite(self.bound) else None,
+            "remark": self.remark or None,
+        }
+        return {**flat, **words, "details": {name: _plain(value) for name, value in self.details.items()}}
+
+    @property
+    def remark(self) -> str:
+        """What must be said where `recovered` lies above `bound`; empty elsewhere."""
+        if not self.recovered > self.bound + 1e-9:
+            return ""
+        return f"recovered lies above bound, which limits no reasoning but this: {self.bound_of}"
 
     def __str__(self) -> str:
         """Return the report as a table of two columns."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.base.bounds import Cells, linear_bound
+from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
 from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
 from privfed.attacks.base.report import Report, Status, projected
 from privfed.core.domain import FloatArray
@@ -141,6 +141,7 @@ class Points(Result):
             linked=self.client is not None or self.owners is not None,
             baseline=guessed,
             bound=linear_bound(self.evidence, rows) if self.evidence else math.nan,
+            bound_of=LINEAR,
             queries=self.queries,
             seconds=self.seconds,
             details={
@@ -211,7 +212,8 @@ class Counts(Result):
         sums: claimed sums, (n_rows, n_cells, n_features); None where only counts are claimed.
         without_access: counts guessed without the attack, of the shape of `counts`; None without one.
         sums_without_access: likewise for sums.
-        bound: fraction of the counts that any attack on this view could know; NaN where unknown.
+        bound: fraction of the counts that the reasoning in `bound_of` could know; NaN where unknown.
+        bound_of: what `bound` bounds, in words.
     """
 
     counts: FloatArray
@@ -221,6 +223,7 @@ class Counts(Result):
     without_access: FloatArray | None = None
     sums_without_access: FloatArray | None = None
     bound: float = math.nan
+    bound_of: str = ""
 
     def score(self, truth: Truth) -> Report:
         """Count the exactly right counts; relative error of the whole table beside it."""
@@ -251,6 +254,7 @@ class Counts(Result):
             linked=True,
             baseline=guessed,
             bound=self.bound,
+            bound_of=self.bound_of,
             queries=self.queries,
             seconds=self.seconds,
             details=details,

@@ -65,6 +65,7 @@ class Holdings(Result):
             linked=True,
             baseline=max(share, 1.0 - share),
             bound=1.0,
+            bound_of="all of them",
             queries=self.queries,
             seconds=self.seconds,
             details={"share of pairs that hold rows": share},

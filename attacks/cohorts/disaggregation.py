@@ -77,6 +77,7 @@ class Disaggregation(PassiveAttack[Counts]):
             without_access=guessed,
             sums_without_access=guessed_sums,
             bound=float(np.mean(separable(rounds.took_part)[clients])),
+            bound_of="linear algebra on totals of statistics that do not change",
         )
 
 

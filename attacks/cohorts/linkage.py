@@ -83,6 +83,7 @@ class Links(Result):
             linked=False,
             baseline=1.0 / most if most else float("nan"),
             bound=1.0,
+            bound_of="all of them",
             queries=self.queries,
             seconds=self.seconds,
         )

@@ -80,6 +80,7 @@ class MembershipScores(Result):
             baseline=0.5,
             chance=chance(truth.members),
             bound=bound,
+            bound_of="any test under the noise that gdp_mu names, but for chance",
             queries=self.queries,
             seconds=self.seconds,
             details=details,

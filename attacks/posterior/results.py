@@ -11,6 +11,9 @@ from privfed.attacks.base.results import NEAR, Points, Truth
 from privfed.attacks.posterior.bounds import coverage, reconstruction_bound
 from privfed.core.domain import FloatArray
 
+EXPECTED = "the expected share among so many claims under this noise, of rows drawn from the prior"
+"""What the bound of `NoisyPoints` bounds, in words for a report."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyPoints(Points):
@@ -43,7 +46,7 @@ class NoisyPoints(Points):
             "mu of what was seen": self.mu,
             "families that explain the sums": self.explained,
         }
-        return replace(report, bound=bounds[0], details=details)
+        return replace(report, bound=bounds[0], bound_of=EXPECTED, details=details)
 
     def _bound(self, most: int, radius: float) -> float:
         if math.isnan(self.mu):

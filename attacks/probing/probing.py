@@ -53,8 +53,8 @@ class Probing(ActiveAttack[Points]):
     view: ClassVar[str] = "answers to its own questions: a client's, or totals"
     prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
     defence: ClassVar[str] = (
-        "differential privacy; a cap on answers below 2n/k; refusing centroids on a line; masks bound to "
-        "the question stop inconsistent broadcasts only"
+        "differential privacy; a cap on answers below 2n/k, in one fit, for the largest k that is answered; "
+        "refusing centroids on a line; masks bound to the question stop inconsistent broadcasts only"
     )
 
     def __init__(

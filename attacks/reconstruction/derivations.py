@@ -262,3 +262,27 @@ def support(residual: Residual, found: Derivations, numbers: IntArray, rows: Int
     pairs = (np.minimum(own, other) + 1) * n_stays + np.maximum(own, other)
     keys = np.unique(numbers * n_stays**2 + pairs)
     return np.bincount(keys // n_stays**2, minlength=rows.shape[1])
+
+
+def surely_alone(residual: Residual, found: Derivations) -> BoolArray:
+    """Say which derivations are a cell of one row: where cells are likely only, one that never held others.
+
+    A mean of one row is that row, wherever its cell lies; but a row that was taken out of the wrong cell
+    leaves something else there.
+    """
+    cells = residual.first[found.more] + found.more_cells[:, 0]
+    return np.asarray((found.less < 0) & (~residual.likely[found.more] | (residual.whole[cells] == 1)))
+
+
+def doubts(residual: Residual, found: Derivations, numbers: IntArray) -> FloatArray:
+    """Return how far each distinct point is doubted: as far as its least doubted derivation.
+
+    Args:
+        residual: what is left.
+        found: the derivations.
+        numbers: the distinct point of each, in [0, n_points).
+    """
+    other = np.where(found.less < 0, 0.0, residual.doubt[found.less])
+    least = np.full(int(numbers.max()) + 1, np.inf)
+    np.minimum.at(least, numbers, np.maximum(residual.doubt[found.more], other))
+    return least

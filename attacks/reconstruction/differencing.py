@@ -52,8 +52,8 @@ class Differencing(PassiveAttack[Points]):
     )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
-        "differential privacy; secure sums and one restart leave little; fewer rounds and minimum counts "
-        "only lower the yield"
+        "differential privacy; secure sums and one restart leave little of one fit, and fits add up; fewer "
+        "rounds, several local steps and minimum counts only lower the yield"
     )
 
     def __init__(self, client: int | None = None) -> None:
@@ -79,7 +79,9 @@ class Differencing(PassiveAttack[Points]):
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
         found = peel(evidence, rng)
         if self.client is not None:
-            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng)
+            # Rows that are known test a clustering, and they are few where all rounds are doubted.
+            doubt = max((one.doubt for one in likely), default=0.0)
+            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng, doubt)
         if likely:
             evidence = replace(evidence, observations=(*evidence.observations, *likely))
             found = peel(evidence, rng, found)
@@ -91,13 +93,17 @@ class Differencing(PassiveAttack[Points]):
             points=points,
             client=self.client,
             confidence=confidence,
-            evidence=[one.cells for one in evidence.observations],
+            evidence=evidence.partitions,
             without_access=prior.guesses(max(n_guesses, 1), rng),
         )
 
 
 def with_clusterings(
-    evidence: Evidence, found: tuple[FloatArray, FloatArray], left: list[Reading], rng: np.random.Generator
+    evidence: Evidence,
+    found: tuple[FloatArray, FloatArray],
+    left: list[Reading],
+    rng: np.random.Generator,
+    doubt: float = 0.0,
 ) -> tuple[Evidence, tuple[FloatArray, FloatArray]]:
     """Add what a client said of its own clusterings, and peel on; rows found solve further clusterings.
 
@@ -106,6 +112,7 @@ def with_clusterings(
         found: rows that were peeled off the evidence, and how sure each is.
         left: the clusterings, as of `readings`.
         rng: draws a projection by which equal vectors are found.
+        doubt: what is taken off the log-odds of a row that shows in cells of clusterings only.
 
     Returns:
         The larger evidence, and what follows from it.
@@ -118,7 +125,7 @@ def with_clusterings(
             sequence = next_sequence - len(solved)
             tried = (observed(clustering, means, found[0], evidence, sequence) for means in sets)
             one = next((observation for observation in tried if observation is not None), None)
-            solved += [] if one is None else [one]
+            solved += [] if one is None else [replace(one, doubt=doubt)]
             unsolved += [(clustering, sets)] if one is None else []
         if not solved:
             break

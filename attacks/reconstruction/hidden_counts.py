@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.evidence import answers_of, asked
 from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.local_rounds import last_step
 from privfed.attacks.base.measures import IntArray
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
@@ -45,7 +45,7 @@ class EqualWeightCounts(PassiveAttack[Counts]):
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "a client's local centroids of each round; without totals, not their number"
     prior: ClassVar[str] = "none"
-    defence: ClassVar[str] = "secure sums; several local steps; differential privacy"
+    defence: ClassVar[str] = "secure sums; differential privacy; several local steps do not"
 
     def __init__(self, client: int, *, use_totals: bool = True) -> None:
         self.client, self.use_totals = client, use_totals
@@ -61,16 +61,17 @@ class EqualWeightCounts(PassiveAttack[Counts]):
         for one, statistics in answers_of(view, self.client):
             question = asked(one)
             if isinstance(question, WeightedCentroids) and _is_equal(question):
-                rounds.append((question.centers, statistics["weighted"]))
+                rounds.append((question, statistics["weighted"]))
             if isinstance(question, FeatureRanges) and self.use_totals:
                 n_rows, row_sum = float(statistics["rows"][0]), statistics["sum"]
-        sent, means = np.stack([one for one, _ in rounds]), np.stack([one for _, one in rounds])
+        sent = np.stack([question.centers for question, _ in rounds])
+        means = np.stack([one for _, one in rounds])
         counts = hidden_counts(sent, means, rng, n_rows=n_rows, row_sum=row_sum)
         return Counts(
             attack=type(self).__name__,
             queries=len(rounds),
             counts=counts,
-            cells=[Cells.around(one) for one in sent],
+            cells=[last_step(question) for question, _ in rounds],
             clients=[self.client] * len(rounds),
             without_access=None if n_rows is None else np.full(counts.shape, n_rows / counts.shape[1]),
         )

@@ -10,7 +10,15 @@ import numpy as np
 
 from privfed.attacks.base.evidence import Evidence, Observation, Scored
 from privfed.attacks.base.measures import IntArray
-from privfed.attacks.reconstruction.derivations import Derivations, derive, derive_unions, groups, support
+from privfed.attacks.reconstruction.derivations import (
+    Derivations,
+    derive,
+    derive_unions,
+    doubts,
+    groups,
+    support,
+    surely_alone,
+)
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.domain import FloatArray
 from privfed.numerics.distances import squared_distances
@@ -107,9 +115,10 @@ def _claims(
     rows = residual.place(points)
     fits = residual.fits(points, rows)
     alone = np.zeros(len(points), dtype=np.bool_)
-    alone[numbers[found.less < 0]] = True
+    alone[numbers[surely_alone(residual, found)]] = True
     log_odds = (
         odds
+        - doubts(residual, found, numbers)
         + _SUPPORT * np.log2(np.minimum(support(residual, found, numbers, rows), _MOST_SUPPORT))
         + _REPEATED * np.log2(np.minimum(np.bincount(numbers), _MOST_REPEATED))
         + _TYPICAL * typicality(points, scored)

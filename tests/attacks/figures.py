@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ from privfed.attacks import (
 )
 from privfed.attacks.base.measures import wasserstein
 from privfed.core.domain import FloatArray
-from privfed.core.statistics import Statistics
-from privfed.core.view import View
 from privfed.federation.simulation import open_over
 
 SEEDS = 10
@@ -306,32 +303,6 @@ def disaggregation() -> None:
         )
 
 
-def rounded(view: View, decimals: int) -> View:
-    """Return a view in which clients had rounded the centroids that they sent."""
-
-    def coarse(one: Statistics) -> Statistics:
-        if "count" not in one:
-            return one
-        counts = np.maximum(one["count"], 1.0)[:, None]
-        return Statistics(count=one["count"], sum=counts * np.round(one["sum"] / counts, decimals))
-
-    sums = (replace(one, answers={i: coarse(a) for i, a in one.answers.items()}) for one in view.sums)
-    return replace(view, sums=tuple(sums))
-
-
-def rounding() -> None:
-    """Differencing where clients round their centroids."""
-    for decimals in (6, 4, 3, 2):
-        for init in ("kfed", "coreset"):
-            reports = []
-            for seed in range(5):
-                clients = real("breast_cancer", seed)
-                view = fitted(clients, 10, seed, n_init=10, init=init).transcript_.view("server")
-                found = Differencing(client=0).run(rounded(view, decimals), Prior(), np.random.default_rng(0))
-                reports.append(evaluate(found, Truth(clients, tolerance=0.05)))
-            line(f"breast_cancer (5 seeds), {init}, {decimals} decimals, within .05 sd", reports)
-
-
 def defences() -> None:
     """What does not stop differencing."""
     policies = {f"minimum count {p}": ClientPolicy(min_count=p) for p in (1, 2, 5)}
@@ -366,7 +337,6 @@ PARTS: dict[str, Callable[[], None]] = {
             probing,
             probing_noised,
             disaggregation,
-            rounding,
             defences,
         ),
     )

@@ -134,7 +134,7 @@ def attack(
         click.echo(f"{claim}\n{SCORED}")
     for name, one in found["attacks"].items():
         if not one["why"]:
-            click.echo(f"{name}: recovered is of {one['goal']}.")
+            click.echo(f"{name}: {_meaning(one)}")
     for name, why in found["left_out"].items():
         click.echo(f"{name} was left out: {said(why, attack, fit)}.")
     click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * bool(found['attacks'])}.")
@@ -154,6 +154,13 @@ def _shown(which: list[str], quiet: bool) -> Iterator[str]:
 
 def _words(used: PassiveAttack[Any]) -> dict[str, str]:
     return {name: getattr(used, name) for name in ("paper", "adversary", "view", "prior", "defence")}
+
+
+def _meaning(report: dict[str, Any]) -> str:
+    """Say what the figures of a report are of."""
+    bound = f" Bound: {report['bound_of']}." if report.get("bound_of") else ""
+    above = " Recovered lies above it: it limits no other reasoning." if report.get("remark") else ""
+    return f"recovered is of {report['goal']}.{bound}{above}"
 
 
 def _figures(report: dict[str, Any]) -> list[str]:

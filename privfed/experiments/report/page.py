@@ -44,7 +44,8 @@ MEANINGS = {
     "where the baseline is the same attacker without access; of an AUC what chance gives is taken off first",
     "recovered": "an attack's headline: the share of rows (or counts, ...) that it found, or its AUC",
     "precision": "right claims among all claims",
-    "bound": "the best that any attack on the same view could do, where one is known",
+    "bound": "how far one kind of reasoning could come on the same view: for rows linear algebra on the sums "
+    "that were read, if the cell of every row were known; other reasoning may come further",
     "bytes": "of one client, mean over the clients, in a whole run",
     "client CPU s": "CPU seconds of one simulated client in a whole run; server CPU s: all the others",
     "audited epsilon": "a lower bound from the run's own releases with and without one worst row; a value "
@@ -137,8 +138,9 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
     left_out = f"<p>Not considered: {listed(unknown)}, {NOTHING_TO_WORK_ON}.</p>" if unknown else ""
     return (
         "<p>For what may leak and what a clustering may cost: the configuration with the fewest bytes of a "
-        "client that kept within both, on average over the seeds. It was measured here, on this data, with "
-        "these attacks; other data and other attacks are another study.</p>"
+        "client that kept within both, on average over the seeds. It holds for one fit: several fits of the "
+        "same rows, and metrics on them, add up. It was measured here, on this data, with these attacks; "
+        "other data and other attacks are another study.</p>"
         f'<div class="scroll"><table class="advice"><thead><tr>{"".join(f"<th>{one}</th>" for one in head)}'
         f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
         f"<dl>{''.join(f'<dt>{letter}</dt><dd>{escape(one)}</dd>' for one, letter in notes.items())}</dl>"

@@ -37,7 +37,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         rounds: numbers of rounds after which it was run too.
         recovered: the headline after each of them.
         precision: of the claims after each of them.
-        bound: the best that any attack could have done after each of them.
+        bound: the report's bound after each of them.
     """
 
     report: dict[str, Any]

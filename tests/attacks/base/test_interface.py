@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import privfed.attacks as package
 from privfed import DWFKMeans
 from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Truth, evaluate
-from privfed.attacks.base.bounds import Cells, linear_bound
+from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
 from privfed.attacks.base.measures import matched_rmse, matches, wasserstein
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
@@ -74,6 +75,22 @@ def test_a_report_is_json_a_table_and_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "report.png").stat().st_size > 1000
 
 
+def test_a_bound_says_what_it_bounds_and_is_never_passed_in_silence() -> None:
+    # Two equal rows of 0 and 1: their sum is their count, so both follow; linear algebra finds neither.
+    rows = np.ones((2, 2))
+    everything = Cells.around(np.zeros((1, 2)))
+    found = Points(attack="Test", points=rows, client=0, evidence=[everything])
+    report = evaluate(found, Truth([rows]))
+    assert (report.recovered, report.bound) == (1.0, 0.0)
+    assert report.to_dict()["bound_of"] == LINEAR
+    assert "lies above bound" in report.to_dict()["remark"]
+    assert "lies above bound" in str(report)
+    assert LINEAR in str(report)
+    below = evaluate(replace(found, points=rows[:0]), Truth([rows]))
+    assert below.to_dict()["remark"] is None
+    assert "lies above" not in str(below)
+
+
 def test_particles_are_scored_by_distance_to_the_rows() -> None:
     exact = Particles(attack="Test", particles=ROWS, weights=np.ones(4), client=0, without_access=ROWS + 3.0)
     report = evaluate(exact, Truth([ROWS]))
@@ -129,6 +146,7 @@ def test_the_linear_bound_counts_rows_that_assignments_determine() -> None:
 
 READ_ELSEWHERE = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from privfed.attacks import Differencing, Prior

@@ -49,6 +49,14 @@ def test_a_cap_on_answers_stops_it_only_if_it_is_low() -> None:
     assert many.recovered == 1.0
 
 
+def test_a_cap_on_answers_does_not_stop_a_server_that_asks_about_more_centroids() -> None:
+    # docs/attacks/probing.md, docs/threat-model.md: ten answers are far below 2 n / k for k = 10 only.
+    clients, _ = mixture(0, 100, 2, clients=2)
+    few, many = (probed(clients, Probing(k, client=0), policy=ClientPolicy(max_answers=10)) for k in (10, 50))
+    assert few.recovered <= 0.3
+    assert many.recovered == 1.0
+
+
 def test_a_client_that_refuses_centroids_on_a_line_gives_nothing() -> None:
     clients, _ = mixture(0, 50, 2, clients=2)
     words: dict[str, Any] = {"domain": Box(-20, 20)}

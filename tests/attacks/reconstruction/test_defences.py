@@ -14,7 +14,9 @@ from privfed.attacks.reconstruction.differencing import Differencing
 from privfed.attacks.reconstruction.tomography import Tomography
 from privfed.errors import PrivFedError
 from privfed.federation.simulation import open_over
+from tests.attacks.figures import fitted
 from tests.attacks.populations import mixture
+from tests.attacks.reconstruction.rounding_figures import digits, in_whole_numbers, rounded
 
 
 def reports(model, population, *only):
@@ -122,3 +124,21 @@ def test_equal_weights_hide_nothing_from_linkage():
     population = mixture(5, n_clients=6)
     found = reports(EWFKMeans(3, init="kfed", protocol="plain", max_iter=6), population, "Linkage")
     assert found["Linkage"].recovered > 3 * found["Linkage"].baseline
+
+
+def test_two_decimals_hide_nothing_of_whole_numbers():
+    # docs/attacks/not-sufficient.md: a mean of below 100 whole numbers, to two decimals, gives their sum.
+    clients = digits(0)
+    view = fitted(clients, 10, 0, n_init=3, init="coreset").transcript_.view("server")
+    found = {}
+    for name, seen in (
+        ("exact", view),
+        ("rounded", rounded(view, 2)),
+        ("known to be whole", in_whole_numbers(rounded(view, 2))),
+    ):
+        result = Differencing(client=0).run(seen, Prior(), np.random.default_rng(0))
+        found[name] = evaluate(result, Truth(clients))
+    assert found["exact"].recovered >= 0.3
+    assert found["rounded"].recovered <= 0.1
+    assert found["known to be whole"].recovered == found["exact"].recovered
+    assert found["known to be whole"].precision == 1.0

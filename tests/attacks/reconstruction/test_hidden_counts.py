@@ -77,3 +77,16 @@ def test_other_runs_give_nothing_to_run_on() -> None:
         view = fitted(clients, 3, 0, max_iter=2, **words).transcript_.view("server")
         found = EqualWeightCounts(client=0).run(view, Prior(), np.random.default_rng(0))
         assert isinstance(found, NotRun) and "equally weighted centroids" in found.why
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_several_local_steps_hide_no_counts(steps: int) -> None:
+    # The local centroids are means of all rows after any step: docs/attacks/equal-weight-counts.md.
+    clients = mixture(0, 100, 10)[0]
+    model = fitted(clients, 10, 0, kind=EWFKMeans, max_iter=10, local_iter=steps)
+    found = EqualWeightCounts(client=0).run(
+        model.transcript_.view("server"), Prior(), np.random.default_rng(0)
+    )
+    report = evaluate(found, Truth(clients))
+    assert report.recovered >= 0.9
+    assert report.precision >= 0.99

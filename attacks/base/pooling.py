@@ -1,0 +1,36 @@
+"""What a party saw of several fits on the same rows, as one view: fits add up.
+
+Each fit draws its own start, and so asks for sums in cells of its own. A party that saw five fits of the same
+rows, or a fit and metrics, attacks all of their sums together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+
+
+def pooled(views: Sequence[View]) -> View:
+    """Join views of the same rows into one that any passive attack can be run on.
+
+    Args:
+        views: of one party, with the same colluders, on the same clients; rows are the same in all of them
+            and were prepared alike (scaling moves them).
+
+    Returns:
+        A view with all sums, numbered anew in the order of the views, and the last one's result.
+
+    Raises:
+        ArgumentError: there is no view, or they are of different parties, colluders or clients.
+    """
+    if not views:
+        raise ArgumentError("views must hold at least one view.")
+    for name in ("party", "colluding", "clients"):
+        found = {getattr(view, name) for view in views}
+        if len(found) > 1:
+            raise ArgumentError(f"views must agree on {name}, got {sorted(map(str, found))}.")
+    sums = [one for view in views for one in view.sums]
+    return replace(views[-1], sums=tuple(replace(one, index=i) for i, one in enumerate(sums)))
