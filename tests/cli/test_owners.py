@@ -40,7 +40,7 @@ def test_a_run_its_attacks_and_its_predictions(invoke: Invoke, iris: Path, tmp_p
 def test_the_clients_ledgers(invoke: Invoke, iris: Path, tmp_path: Path) -> None:
     words = ["--group", "hospital", "--columns", "petal length,petal width", "--quiet"]
     words += ["--epsilon", 2, "--delta", 1e-5, "--unit", "record", "--neighbours", "add-remove"]
-    words += ["--low", 0, "--high", 8, "--max-rows", 90, "-k", 3]
+    words += ["--low", 0, "--high", 8, "--max-rows", 90, "-k", 3, "--clients", "h1,h2,h3,h4,h5,h6"]
     invoke("fit", iris, "--algorithm", "dp", *words, "--out", tmp_path / "run")
     assert_the_owners(tmp_path / "run", {"clients", "0.ledger", "0.ledger.lock"})
 
