@@ -202,7 +202,7 @@ def test_a_ledger_and_a_client_refuse_what_was_not_agreed_on() -> None:
 
 def test_extreme_steps_and_entries_of_uneven_ranges_are_refused() -> None:
     with pytest.raises(PrivacyError, match="steps are within"):
-        added_noise(noised(replace(LLOYD, radius=2.0**-500), SPLIT, None, agreed()))
+        added_noise(noised(replace(LLOYD, radius=2.0**-440), SPLIT, None, agreed()))
     ranges = Ranges([-1.0, -3.0], [1.0, 1.0], 64)
     uneven = Noised(
         ranges=ranges,
