@@ -12,13 +12,12 @@ tables apart, a hash of them too, would tell whoever reads the folder of the row
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from privfed.core.configuration import Configuration
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Transcript, has_begun
-from privfed.errors import ArgumentError, RunFolderError
+from privfed.errors import ArgumentError, RunFolderError, StateError
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
@@ -68,14 +67,9 @@ def ledger_of(folder: Path, client: int) -> FileStore:
     path = folder / CLIENTS / f"{client}.ledger"
 
     def read(content: bytes) -> float:
-        try:
-            spent = float(content)
-        except ValueError:
-            spent = math.nan
-        if not spent >= 0.0:
-            raise RunFolderError(
-                f"{path} is damaged: what was spent is not known; begin anew in another folder."
-            )
+        spent = float(content)
+        if not 0.0 <= spent <= 2.0:
+            raise ValueError("not a share of a budget")
         return spent
 
     return FileStore(path, lambda spent: repr(spent).encode(), read)
@@ -94,7 +88,11 @@ def check_ledgers(folder: Path, configuration: Configuration, transcript: Transc
         for i in total.contributors:
             paid[i] += share
     for i, name in enumerate(configuration.clients):
-        if (ledger_of(folder, i).load() or 0.0) < paid[i] - _ROUNDING:
+        try:
+            spent = ledger_of(folder, i).load() or 0.0
+        except StateError as error:
+            raise RunFolderError(f"{error} Begin anew in another folder.") from None
+        if spent < paid[i] - _ROUNDING:
             raise RunFolderError(
                 f"{folder / CLIENTS} does not say what client {name!r} spent on its answers: its ledger is "
                 "missing, or an older copy. Begin anew in another folder."
