@@ -23,6 +23,7 @@ import math
 import os
 import random
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 
 from privfed.data import partition
@@ -219,7 +221,10 @@ def centers_of(job: Job, clients: Sequence[np.ndarray], most_rounds: int) -> np.
         protocol="plain",
         random_state=seed,
     )
-    return rounds.fit(clients).cluster_centers_
+    with warnings.catch_warnings():
+        # Small steps and drawn cohorts end by patience or with the last round, as the paper's do.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return rounds.fit(clients).cluster_centers_
 
 
 def measured(job: Job, folder: Path | None, scale: Scale) -> tuple[Job, Score, float]:

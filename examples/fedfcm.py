@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
+from sklearn.exceptions import ConvergenceWarning
 
 from privfed.data import iid
 from privfed.data.by_column import by_column
@@ -84,10 +86,13 @@ def fitted(clients: Clients, k: int, method: str, seed: int, protocol: str = "pl
     """Fit k clusters: in one place, or federated with one of the two averages."""
     words: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS}
     if method == "central":
-        clients, words = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1}
+        clients, words = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1, "tol": 0}
     if method == "weighted":
         words = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS}
-    return FederatedFuzzyCMeans(k, protocol=protocol, random_state=seed, **words).fit(clients)
+    with warnings.catch_warnings():
+        # Where local steps end in a cycle its best state counts; the paper's code takes the last one.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return FederatedFuzzyCMeans(k, protocol=protocol, random_state=seed, **words).fit(clients)
 
 
 def index_of(model: FederatedFuzzyCMeans) -> float:

@@ -29,6 +29,7 @@ from privfed.estimators.claimed import Claimed
 from privfed.estimators.convergence import frobenius, reason_of
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.registry import stored_name
+from privfed.estimators.resolved import described
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
@@ -127,6 +128,15 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
+
+    def resolved(self) -> str:
+        """Return the algorithm that ran: what the parameters come to under this privacy.
+
+        Fits of the same clients under the same guarantee, over the same sum and of the same seed, whose
+        texts are equal, are one and the same computation.
+        """
+        text = described(self._algorithm(self.n_features_in_, 0))
+        return text if self.clients_per_round is None else f"{text}, {self.clients_per_round} clients a round"
 
     def remedy(self) -> str:
         """Say why the fit did not converge and what helps; empty where it did, or was not to."""

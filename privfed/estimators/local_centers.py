@@ -26,6 +26,7 @@ from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_init, check_integer, check_number, check_surroundings
 from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
+from privfed.estimators.private import DPKMeans
 from privfed.federation.builder import protocol_of, seed_from
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh
@@ -99,6 +100,16 @@ class _OverCenters(FederatedClusterer):
             return
         check_fresh(folder)
         Transcript(folder).begin(agreement, protocol.opens_to, protocol.reveals)
+
+    def resolved(self) -> str:
+        """Return the algorithm that ran; with `privacy` after each client's own."""
+        if self.privacy is None:
+            return super().resolved()
+        public = clone(self).set_params(privacy=None, min_cluster_size=1)
+        public.n_features_in_ = self.n_features_in_
+        own = DPKMeans(self._local_clusters(), privacy=self.privacy)
+        own.n_features_in_ = self.n_features_in_
+        return f"{own.resolved()} of each client, then {super(_OverCenters, public).resolved()}"
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         """Cluster named clients; with `privacy` their centers, which each finds with noise of its own."""

@@ -6,6 +6,8 @@ local steps, and means that weigh clients alike, are bounded for a whole client 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from privfed.algorithms.fuzzy.fuzzy_sums import WeightedFuzzyCentroids
@@ -13,15 +15,45 @@ from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.kmeans.weightings import check_weighting
 from privfed.algorithms.private.fixed import FixedKMeans
-from privfed.algorithms.private.kmeans import PrivateKMeans, Steps
+from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans, Steps
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
 from privfed.core.domain import FloatArray, Ranges
+from privfed.core.question import Question
 from privfed.errors import PrivacyError
 from privfed.estimators.checks import check_init
 from privfed.privacy.privacy import Privacy
-from privfed.questions.bounded_sums import RelativeSums, SumsInCells
+from privfed.questions.bounded_sums import SumsInCells
 
 Private = PrivateKMeans | FixedKMeans
+
+
+@dataclass(frozen=True)
+class FuzzyStep:
+    """Asks for one fuzzy step over all rows, clipped row by row."""
+
+    m: float
+
+    def __call__(self, ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        """Return the question of a round."""
+        return FuzzyRelativeSums(ranges=ranges, centers=centers, radius=radius, m=self.m)
+
+
+@dataclass(frozen=True)
+class OwnSteps:
+    """Asks how far clients' own steps move the centers, clipped client by client.
+
+    Args:
+        kind: of the question that makes the steps.
+        words: of that question, besides ranges and centers.
+    """
+
+    kind: Callable[..., Question]
+    words: tuple[tuple[str, Any], ...]
+
+    def __call__(self, ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
+        """Return the question of a round."""
+        steps = self.kind(ranges=ranges, centers=centers, **dict(self.words))
+        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
 
 
 def private_weighted(
@@ -48,13 +80,9 @@ def private_weighted(
             f'{what} no useful bound for one record; use DWFKMeans(local_iter=1), DPKMeans, or unit="client".'
         )
 
-    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
-        words = {name: params[name] for name in ("local_iter", "local_tol", "relocate_empty")}
-        steps = WeightedCentroids(ranges=ranges, centers=centers, weights=weights, **words)
-        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
-
+    words = {name: params[name] for name in ("local_iter", "local_tol", "relocate_empty")}
     steps = Steps(
-        asking=_lloyd if step else local,
+        asking=None if step else OwnSteps(WeightedCentroids, (("weights", weights), *words.items())),
         learning_rate=params["learning_rate"],
         momentum=params["momentum"],
         equal=weights == "equal",
@@ -76,15 +104,11 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
             'batch_size=None, DPKMeans, or unit="client".'
         )
 
-    def local(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
-        words = {name: params[name] for name in ("epochs", "batch_size", "client_learning_rate")}
-        return LocalMovements(
-            ranges=ranges, radius=radius, steps=MiniBatchMovements(ranges=ranges, centers=centers, **words)
-        )
-
+    words = {name: params[name] for name in ("epochs", "batch_size", "client_learning_rate")}
+    own = None if full else OwnSteps(MiniBatchMovements, tuple(words.items()))
     # One full batch moves a client's centers by its rate times a Lloyd step: the rate is applied here.
     rate = params["learning_rate"] * (params["client_learning_rate"] if full else 1.0)
-    steps = Steps(asking=_lloyd if full else local, learning_rate=rate, smoothing=params["momentum"])
+    steps = Steps(asking=own, learning_rate=rate, smoothing=params["momentum"])
     return _algorithm(params, steps, privacy, n_features, seed)
 
 
@@ -107,19 +131,9 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
             'weight="u^m", or unit="client".'
         )
     m = float(params["m"])
-
-    def asking(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
-        if step:
-            return FuzzyRelativeSums(ranges=ranges, centers=centers, radius=radius, m=m)
-        words = {name: params[name] for name in ("local_iter", "local_tol", "weight")}
-        steps = WeightedFuzzyCentroids(ranges=ranges, centers=centers, m=m, **words)
-        return LocalMovements(ranges=ranges, radius=radius, steps=steps)
-
+    words = {name: params[name] for name in ("local_iter", "local_tol", "weight")}
+    asking = FuzzyStep(m) if step else OwnSteps(WeightedFuzzyCentroids, (("m", m), *words.items()))
     return _algorithm(params, Steps(asking=asking, keep_radius=True), privacy, n_features, seed)
-
-
-def _lloyd(ranges: Ranges, centers: FloatArray, radius: float) -> SumsInCells:
-    return RelativeSums(ranges=ranges, centers=centers, radius=radius)
 
 
 def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_features: int, seed: int) -> Private:
@@ -128,7 +142,8 @@ def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_feature
     if privacy.noise == "server":
         _check_fixed(params)
         return FixedKMeans(rounds=params["max_iter"], **words)
-    return PrivateKMeans(max_iter=params["max_iter"], **words)
+    # More rounds than noise ever lets pay are said as what they come to.
+    return PrivateKMeans(max_iter=min(params["max_iter"], MOST_ROUNDS), **words)
 
 
 def _check_fixed(params: dict[str, Any]) -> None:

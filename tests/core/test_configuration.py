@@ -208,9 +208,9 @@ def test_a_policy_that_fits_lets_the_fit_through(blobs: list[np.ndarray], protoc
 
 def test_cohorts_smaller_than_the_policy_allows_are_refused(blobs: list[np.ndarray]) -> None:
     policy = ClientPolicy(min_clients=6)
-    DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=6, max_iter=2).fit(blobs)
+    DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=6, max_iter=2, tol=0).fit(blobs)
     with pytest.raises(RefusedError, match="policy:min_clients"):
-        DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=5, max_iter=2).fit(blobs)
+        DWFKMeans(3, protocol="plain", policy=policy, clients_per_round=5, max_iter=2, tol=0).fit(blobs)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def asked(model: DWFKMeans, n_labels: int) -> np.ndarray:
 def test_agreement_of_a_fit_is_scikit_learns_on_the_pooled_rows(blobs: Clients, protocol: str) -> None:
     rng = np.random.default_rng(0)
     labels = [rng.integers(0, 4, size=len(rows)) * (rows[:, 0] > 3) for rows in blobs]
-    model = DWFKMeans(3, max_iter=5, protocol=protocol).fit(blobs, labels)
+    model = DWFKMeans(3, max_iter=5, tol=0, protocol=protocol).fit(blobs, labels)
     true, found = np.concatenate(labels), np.concatenate(model.labels_)
     table = asked(model, 4)
     np.testing.assert_array_equal(table, sklearn_metrics.cluster.contingency_matrix(true, found))
@@ -44,7 +44,7 @@ def test_labels_of_a_table_go_to_the_clients_of_their_rows(blobs: Clients, proto
     rng = np.random.default_rng(0)
     rows = rng.permutation(np.concatenate(blobs))
     labels, groups = (rows[:, 0] > 3).astype(int), rng.integers(0, 7, size=len(rows))
-    model = DWFKMeans(3, max_iter=5, protocol=protocol).fit(rows, labels, groups=groups)
+    model = DWFKMeans(3, max_iter=5, tol=0, protocol=protocol).fit(rows, labels, groups=groups)
     expected = sklearn_metrics.cluster.contingency_matrix(labels, model.labels_)
     np.testing.assert_array_equal(asked(model, 2), expected)
 
@@ -68,7 +68,7 @@ def test_table_of_no_rows_is_an_error() -> None:
 
 
 def test_clients_without_labels_contribute_zeros(blobs: Clients) -> None:
-    model = DWFKMeans(3, max_iter=2, protocol="plain").fit(blobs)
+    model = DWFKMeans(3, max_iter=2, tol=0, protocol="plain").fit(blobs)
     np.testing.assert_array_equal(asked(model, 4), np.zeros((4, 3)))
 
 

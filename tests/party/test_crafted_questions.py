@@ -112,7 +112,7 @@ def test_metrics_agree_on_as_many_clusters_as_they_have_centers() -> None:
 
 
 def test_a_fit_agrees_on_its_number_of_clusters() -> None:
-    model = DWFKMeans(3, max_iter=1, protocol="plain", domain=DOMAIN).fit(clients())
+    model = DWFKMeans(3, max_iter=1, tol=0, protocol="plain", domain=DOMAIN).fit(clients())
     agreed = model.transcript_.configuration
     assert (agreed.n_clusters, agreed.max_rows) == (3, 64)
     with pytest.raises(RefusedError, match="policy:cells"):

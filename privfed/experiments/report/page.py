@@ -18,6 +18,7 @@ from string import ascii_lowercase
 from privfed import __version__
 from privfed.attacks import ActiveAttack
 from privfed.experiments.report import pictures
+from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.parties import saw
@@ -26,12 +27,13 @@ from privfed.experiments.report.remarks import (
     NOTHING_TO_WORK_ON,
     listed,
     not_applicable,
+    ran,
     remarks,
     unconverged,
     unmeasured,
 )
 from privfed.experiments.report.scaling import scaling
-from privfed.experiments.report.summary import Advice, Row, Stat, claims_of, shown
+from privfed.experiments.report.summary import Row, Stat, claims_of, shown
 from privfed.experiments.report.tables import axes, columns, name_of
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import attack_label
@@ -271,8 +273,16 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
         '<input id="filter" type="search" autocomplete="off"></p>'
         f'<div class="scroll"><table id="all"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
-        f"<details><summary>What the words mean</summary><dl>{meanings}</dl></details>"
+        f"{_ran(rows)}<details><summary>What the words mean</summary><dl>{meanings}</dl></details>"
     )
+
+
+def _ran(rows: Sequence[Row]) -> str:
+    """Return which algorithm the estimators and their parameters come to."""
+    facts = "".join(
+        f"<dt>{listed(numbers)}</dt><dd><code>{escape(text)}</code></dd>" for text, numbers in ran(rows)
+    )
+    return f"<h3>What ran, whatever it is called</h3><dl>{facts}</dl>" if facts else ""
 
 
 def _unconverged(rows: Sequence[Row]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from privfed.experiments.report.anchors import ANCHORS, EPSILONS
 from privfed.experiments.report.remarks import NOTHING_TO_WORK_ON, listed, unmeasured
@@ -111,14 +111,15 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
         return None
     sums = list(dict.fromkeys(row.setup.labels["sum"] for _, row in rows))
     guarantees = list(dict.fromkeys(row.setup.labels["privacy"] for _, row in rows))
-    best = sorted(front(rows), key=lambda pair: pair[1].stats["leakage"].mean)
+    distinct = _distinct(rows)
+    best = sorted(front([(i, row) for i, row, _ in distinct]), key=lambda pair: pair[1].stats["leakage"].mean)
     line = [Point(row.stats["leakage"].mean, row.stats["score_ratio"].mean, key=row.id) for _, row in best]
     series = [Series(BEST_KNOWN, line, style=6, line=True, dash=1)] if len(line) > 1 else []
     for s, kind in enumerate(sums):
         for g, guarantee in enumerate(guarantees):
             points = [
-                _point(i, row, "leakage", "score_ratio")
-                for i, row in rows
+                replace(_point(i, row, "leakage", "score_ratio"), tag=tag)
+                for i, row, tag in distinct
                 if (row.setup.labels["sum"], row.setup.labels["privacy"]) == (kind, guarantee)
             ]
             if points:
@@ -145,6 +146,17 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
     return Picture(
         name, about, drawing, legend(series), ["", "configuration", "leakage", "cost ratio"], lines
     )
+
+
+def _distinct(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row, str]]:
+    """Return each row that is no other by another name, and its numbers with those of the others."""
+    ids = {row.id for _, row in rows}
+    kept = [(i, row) for i, row in rows if row.same_as is None or row.same_as.id not in ids]
+    alike = {row.id: [str(i)] for i, row in kept}
+    for i, row in rows:
+        if row.same_as is not None and row.same_as.id in alike:
+            alike[row.same_as.id].append(str(i))
+    return [(i, row, "=".join(alike[row.id])) for i, row in kept]
 
 
 def _ratio(name: str, values: Sequence[float]) -> Axis:

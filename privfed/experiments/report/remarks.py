@@ -21,10 +21,20 @@ def unmeasured(rows: Sequence[tuple[int, Row]]) -> list[int]:
 
 def remarks(row: Row) -> list[str]:
     """Return what is to be known of a configuration."""
-    told = [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
+    told = [] if row.same_as is None else [str(row.same_as)]
+    told += [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
     if row.unconverged:
         told.append(f"{len(row.unconverged)} of {len(row.cells)} fits did not converge")
     return told
+
+
+def ran(rows: Sequence[Row]) -> list[tuple[str, list[int]]]:
+    """Return the algorithms that ran, whatever a study calls them, each with the numbers of its rows."""
+    found: dict[str, list[int]] = {}
+    for i, row in enumerate(rows, start=1):
+        if row.ran:
+            found.setdefault(row.ran, []).append(i)
+    return list(found.items())
 
 
 def not_applicable(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:

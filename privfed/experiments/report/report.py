@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from privfed.core.files import replaced
+from privfed.experiments.report.advice import Advice, advise, telling
+from privfed.experiments.report.equal import marked
 from privfed.experiments.report.page import page
 from privfed.experiments.report.pictures import by_data
-from privfed.experiments.report.summary import Advice, Row, advise, summarise, telling
+from privfed.experiments.report.summary import Row, summarise
 from privfed.experiments.report.tables import write_tables
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.running.store import Store
@@ -45,7 +47,7 @@ def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
     Returns:
         The configurations that it shows: those with at least one stored part.
     """
-    rows = [row for row in summarise(plan, store) if row.cells or row.errors]
+    rows = marked([row for row in summarise(plan, store) if row.cells or row.errors])
     advice = answers(plan, rows)
     write_tables(folder, plan, rows, advice)
     with replaced(folder / PAGE) as path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -20,8 +22,8 @@ from privfed.privacy.claim import PrivacySpent
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
 """What a configuration costs: bytes and seconds are of one client (seconds of the server: its own)."""
 
-LOOSE = 4.0
-"""Above this epsilon a guarantee alone is no reason to trust."""
+_OF_WORDS = ("ran", "remedy", "notes")
+"""Values of a fit that say what it was in words, and measure nothing."""
 
 _OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound", "advantage")
 
@@ -66,6 +68,27 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Same:
+    """An earlier configuration that another one is the same as.
+
+    Args:
+        id: of the earlier one.
+        name: what the report calls its algorithm.
+        computation: whether both are one and the same computation; else they only came out the same, to
+            the last bit, on every seed.
+    """
+
+    id: str
+    name: str
+    computation: bool
+
+    def __str__(self) -> str:
+        """Return it as a remark."""
+        how = "is the same computation as" if self.computation else "came out to the last bit like"
+        return f"{how} {self.name}"
+
+
+@dataclass(frozen=True)
 class Row:
     """One configuration.
 
@@ -83,6 +106,9 @@ class Row:
         against: who -> what a claim of differential privacy holds against; empty without one.
         notes: warnings of the cells.
         claim: what is said of the differential privacy of each fit; None without any.
+        ran: the algorithm that its estimator and parameters come to.
+        outcomes: seed -> hash of all that was measured of its fit.
+        same_as: an earlier configuration that it is the same as; None where it is like no other.
         unconverged: seed -> why its fit did not converge and what helps, of those that did not.
     """
 
@@ -101,11 +127,21 @@ class Row:
     notes: list[str] = field(default_factory=list)
     claim: PrivacySpent | None = None
     unconverged: dict[int, str] = field(default_factory=dict)
+    ran: str = ""
+    outcomes: dict[int, str] = field(default_factory=dict)
+    same_as: Same | None = None
 
     @property
     def label(self) -> str:
         """All axes in one line."""
         return " / ".join(self.setup.labels.values())
+
+    @property
+    def name(self) -> str:
+        """What the report calls its algorithm, and its defence where it has one."""
+        labels = self.setup.labels
+        defended = "" if labels["defence"] == "none" else f", {labels['defence']}"
+        return f"{labels['algorithm']}{defended}"
 
     def status(self, attack: str) -> Status:
         """Return how an attack ended, over all seeds on which it was run."""
@@ -166,8 +202,16 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         against={} if first is None else first.values["against"],
         notes=sorted({note for fit in fits.values() for note in fit.values.get("notes", [])}),
         claim=None if first is None else claim_of(setup, first.values),
+        ran="" if first is None else first.values["ran"],
+        outcomes={seed: _outcome(fit.values) for seed, fit in fits.items()},
         unconverged={seed: f.values["remedy"] for seed, f in fits.items() if f.values["converged"] is False},
     )
+
+
+def _outcome(values: Mapping[str, Any]) -> str:
+    """Return a hash of all that was measured of a fit: its centers to the last bit, its bytes, its rounds."""
+    kept = {name: value for name, value in values.items() if name not in _OF_WORDS}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _attacked(
@@ -228,95 +272,6 @@ def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
     return Curve(rounds, values)
 
 
-@dataclass(frozen=True)
-class Advice:
-    """An answer to "what should I use?".
-
-    Args:
-        leakage: the bound that was asked for.
-        score_ratio: likewise.
-        row: the cheapest configuration within both on average, None where there is none.
-        caveats: what to know before trusting it.
-    """
-
-    leakage: float
-    score_ratio: float
-    row: Row | None
-    caveats: list[str]
-
-
-def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
-    """Name the configuration with the fewest bytes a client whose means keep within both bounds.
-
-    Args:
-        rows: the configurations of one data set, all with attacks.
-        leakage: most leakage, in [0, 1].
-        score_ratio: most cost relative to central k-means.
-    """
-    fitting = [
-        row
-        for row in rows
-        if {"leakage", "score_ratio", "bytes"} <= row.stats.keys()
-        and row.stats["leakage"].mean <= leakage
-        and row.stats["score_ratio"].mean <= score_ratio
-    ]
-    if not fitting:
-        return Advice(leakage, score_ratio, None, [])
-    best = min(fitting, key=lambda row: (row.stats["bytes"].mean, row.stats["client_seconds"].mean))
-    return Advice(leakage, score_ratio, best, _caveats(best, leakage, score_ratio))
-
-
-def telling(
-    advice: Sequence[tuple[str, Advice]], wanted: tuple[float, float] | None = None
-) -> list[tuple[str, Advice]]:
-    """Leave out what another answer says already: the same configuration within stricter bounds.
-
-    Where nothing keeps within bounds, nothing does within stricter ones.
-
-    Args:
-        advice: name of a data set and its partition, and an answer for it.
-        wanted: bounds on leakage and cost ratio whose answers are kept in any case.
-    """
-
-    def says(one: Advice, other: Advice) -> bool:
-        kept, within = (other, one) if one.row is None else (one, other)
-        tighter = kept.leakage <= within.leakage and kept.score_ratio <= within.score_ratio
-        return one.row == other.row and tighter and one != other
-
-    return [
-        (data, one)
-        for data, one in advice
-        if (one.leakage, one.score_ratio) == wanted
-        or not any(data == place and says(other, one) for place, other in advice)
-    ]
-
-
-def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
-    found = [f"only {', '.join(row.attacks)} was tried: another attack may find more"]
-    if row.not_applicable:
-        found.append(f"{', '.join(row.not_applicable)} had nothing to work on here: that is no measure of it")
-    least = min(row.stats[name].n for name in ("leakage", "score_ratio"))
-    if least < 5:
-        found.append(f"it rests on {least} {'seed' if least == 1 else 'seeds'}")
-    for name, bound in (("leakage", leakage), ("score_ratio", score_ratio)):
-        stat = row.stats[name]
-        if stat.mean + (0.0 if math.isnan(stat.sd) else stat.sd) > bound:
-            found.append(f"its {name.replace('_', ' ')} exceeds the bound within one standard deviation")
-    if row.setup.privacy is not None and row.setup.privacy.epsilon > LOOSE:
-        found.append(f"epsilon {row.setup.privacy.epsilon:g} promises little by itself")
-    if row.setup.privacy is not None and row.setup.privacy.rehearsal:
-        found.append("it is not private as it ran here: its noise is a rehearsal")
-    if row.setup.privacy is None:
-        found.append("it has no differential privacy: what totals give away has no proven bound")
-    if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
-        found.append("clients read the totals: what they learn of each other was not attacked")
-    if row.unconverged:
-        found.append(f"{len(row.unconverged)} of its {len(row.cells)} fits did not converge")
-    if row.errors:
-        found.append(f"{len(row.errors)} of its measurements failed")
-    return found
-
-
 def plain(row: Row) -> dict[str, Any]:
     """Return a row in JSON's terms, without what differs from run to run."""
     return {
@@ -338,6 +293,8 @@ def plain(row: Row) -> dict[str, Any]:
         "against": row.against,
         "privacy": None if row.claim is None else row.claim.to_dict(),
         "notes": row.notes,
+        "ran": row.ran,
+        "same_as": None if row.same_as is None else asdict(row.same_as),
         "unconverged": {str(seed): why for seed, why in row.unconverged.items()},
         "errors": [{"cell": cell, "part": part, "error": error} for cell, part, error in row.errors],
     }

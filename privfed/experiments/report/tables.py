@@ -13,11 +13,12 @@ import polars as pl
 
 from privfed import __version__
 from privfed.core.files import replaced
+from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.compare import FORMAT
 from privfed.experiments.report.composed_budget import together
 from privfed.experiments.report.remarks import remarks
-from privfed.experiments.report.summary import COSTS, Advice, Row, Stat, claims_of, plain
+from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, plain
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import AXES
 from privfed.experiments.study.study import Study

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,8 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
         "exchanges": traffic.exchanges,
         "bytes_up": sum(traffic.up.values()) / n,
         "bytes_down": sum(traffic.down.values()) / n,
+        "ran": model.resolved(),
+        "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
         "converged": model.converged_,
         "remedy": model.remedy(),
         "opens_to": began.opens_to,

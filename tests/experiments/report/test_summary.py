@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privfed.experiments.report.advice import advise, telling
 from privfed.experiments.report.pictures import front
-from privfed.experiments.report.summary import Row, Stat, _curve, advise, shown, telling
+from privfed.experiments.report.summary import Row, Stat, _curve, shown
 from privfed.experiments.running.planning import Plan
 
 

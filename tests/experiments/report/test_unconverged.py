@@ -6,8 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from privfed.experiments.report.advice import advise
 from privfed.experiments.report.report import write_report
-from privfed.experiments.report.summary import Row, advise
+from privfed.experiments.report.summary import Row
 from privfed.experiments.running.measure import measure
 from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.store import Store

@@ -56,7 +56,7 @@ def few(blobs: Clients) -> Clients:
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_an_estimator_finds_the_centres_of_the_plain_run(name: str, few: Clients) -> None:
     kind, words = ESTIMATORS[name]
-    words = {"n_clusters": 3, "max_iter": 3, "random_state": 1, **words}
+    words = {"n_clusters": 3, "max_iter": 3, "tol": 0, "random_state": 1, **words}
     plain, encrypted = (kind(protocol=one, **words).fit(few) for one in ("plain", "ckks"))
     np.testing.assert_allclose(encrypted.cluster_centers_, plain.cluster_centers_, atol=1e-6)
     assert encrypted.inertia_ == pytest.approx(plain.inertia_, rel=1e-6)
@@ -72,13 +72,13 @@ def test_metrics_and_scaling_over_encrypted_sums(few: Clients) -> None:
 
 
 def test_the_number_of_clusters_over_encrypted_sums(few: Clients) -> None:
-    words: dict[str, Any] = {"max_iter": 2, "random_state": 0}
+    words: dict[str, Any] = {"max_iter": 2, "tol": 0, "random_state": 0}
     plain, encrypted = (select_n_clusters(few, [3, 4], protocol=one, **words) for one in ("plain", "ckks"))
     assert encrypted.n_clusters == plain.n_clusters
 
 
 def test_counts_are_exact_integers(few: Clients) -> None:
-    fitted = DWFKMeans(3, protocol="ckks", max_iter=2, random_state=0).fit(few)
+    fitted = DWFKMeans(3, protocol="ckks", max_iter=2, tol=0, random_state=0).fit(few)
     totals = [total.statistics for _, total in fitted.transcript_.totals()]
     counts = [one["weight"] for one in totals if "weight" in one]
     assert counts and all(np.array_equal(one, np.rint(one)) for one in counts)
@@ -107,7 +107,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_under_a_new_key(few: Clients, tm
 
 
 def test_all_replicas_arrive_where_the_simulation_does(few: Clients) -> None:
-    words: dict[str, Any] = {"protocol": "ckks", "max_iter": 2, "random_state": 7}
+    words: dict[str, Any] = {"protocol": "ckks", "max_iter": 2, "tol": 0, "random_state": 7}
     fitted = DWFKMeans(3, **words).fit(few)
     federates = Federates(few, DWFKMeans(3, **words))
     federates.run(len(fitted.transcript_.totals()))

@@ -133,7 +133,7 @@ class Federates:
 
 def estimator(**options: Any) -> DWFKMeans:
     return DWFKMeans(
-        n_clusters=4, local_iter=2, max_iter=6, protocol="group-masked", random_state=7, **options
+        n_clusters=4, local_iter=2, max_iter=6, tol=0, protocol="group-masked", random_state=7, **options
     )
 
 

@@ -1,0 +1,41 @@
+"""The algorithm that an estimator's parameters come to, as text: equal texts are one computation.
+
+Under differential privacy several estimators come to the same noised sums: `DWFKMeans(local_iter=1)` and
+`DPKMeans` are one algorithm by two names, whatever `tol` says. Without it `WFKMeans` with dynamic weights is
+`DWFKMeans`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+NOT_SAID = ("seed",)
+"""Fields that tell runs apart, and not algorithms."""
+
+
+def described(value: Any) -> str:
+    """Return a value as text: an algorithm with those of its fields that are not at their defaults."""
+    if is_dataclass(value) and not isinstance(value, type):
+        said = [
+            f"{one.name}={described(getattr(value, one.name))}"
+            for one in fields(value)
+            if one.name not in NOT_SAID and not _is_default(one, getattr(value, one.name))
+        ]
+        return f"{type(value).__name__}({', '.join(said)})"
+    if isinstance(value, np.ndarray):
+        return described(value.tolist())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(described, value))}]"
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    # 1 and 1.0 are the same to an algorithm.
+    whole = isinstance(value, float | np.number) and float(value).is_integer()
+    return str(int(value)) if whole else repr(value)
+
+
+def _is_default(one: Field[Any], value: Any) -> bool:
+    default = one.default if one.default_factory is MISSING else one.default_factory()
+    return default is not MISSING and described(default) == described(value)

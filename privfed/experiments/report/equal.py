@@ -1,0 +1,44 @@
+"""Configurations that are one and the same computation by two names, or came out the same to the last bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from privfed.experiments.report.summary import Row, Same
+from privfed.experiments.study.cells import Setup
+
+NAMED_APART = ("estimator", "words")
+"""Parts of a configuration that say its algorithm by the name that a study gives it."""
+
+
+def computation(setup: Setup, ran: str) -> str:
+    """Return a configuration as text, its algorithm by what it comes to."""
+    content = {name: value for name, value in setup.content.items() if name not in NAMED_APART}
+    return json.dumps({**content, "ran": ran}, sort_keys=True)
+
+
+def marked(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows; those that are like an earlier one of the same data, sum and guarantee say so."""
+    first: dict[Hashable, Row] = {}
+    found = []
+    for row in rows:
+        same = None
+        for is_computation, key in enumerate((_came_out(row), _computed(row))):
+            other = row if key is None else first.setdefault(key, row)
+            if other is not row:
+                same = Same(other.id, other.name, bool(is_computation))
+        found.append(replace(row, same_as=same))
+    return found
+
+
+def _computed(row: Row) -> Hashable:
+    return (computation(row.setup, row.ran),) if row.ran else None
+
+
+def _came_out(row: Row) -> Hashable:
+    if not row.outcomes:
+        return None
+    setting = computation(row.setup, "")
+    return setting, *sorted(row.outcomes.items())
