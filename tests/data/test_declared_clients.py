@@ -104,7 +104,7 @@ def test_declared_clients_stand_in_their_order(tmp_path: Path, write: Callable[[
     found = load_clients(path, clients=["d", "c", "b", "a"], private=True, **words)
     assert found.names == ("d", "c", "b", "a")
     assert [len(rows) for rows in found.arrays] == [0, 1, 0, 2]
-    with pytest.raises(DataError, match=r"rows of a client 'c' that clients= .* does not name"):
+    with pytest.raises(DataError, match=r"rows of a client 'c' that clients= does not name"):
         load_clients(path, clients=["a", "b"], private=True, **words)
     with pytest.raises(DataError, match="leave it out or give it data"):
         load_clients(path, clients=["a", "b", "c"], **words)
@@ -114,7 +114,7 @@ def test_declared_clients_stand_in_their_order(tmp_path: Path, write: Callable[[
 def test_a_list_of_clients_that_is_read_off_a_column_is_an_error_under_privacy(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
-    with pytest.raises(PrivacyError, match=r"clients= \(--clients\)"):
+    with pytest.raises(PrivacyError, match="are declared"):
         load_clients(write(tmp_path / "all"), group="client", private=True)
 
 

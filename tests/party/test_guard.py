@@ -18,6 +18,7 @@ from privfed.core.coarseness import Coarseness
 from privfed.core.configuration import CohortRule, Configuration
 from privfed.core.declaration import RowCounts
 from privfed.core.domain import Ranges
+from privfed.core.messages import Array
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import ClientData, Question
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
@@ -299,7 +300,13 @@ def test_defences_hold_over_every_sum(blobs: list[np.ndarray], protocol: str) ->
 def test_defences_that_look_at_data_are_off_under_differential_privacy() -> None:
     privacy = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=Box(-1, 1), neighbours="add-remove")
     agreed = Configuration(
-        protocol="plain", algorithm="", clients=("a", "b"), n_features=2, privacy=privacy.terms()
+        protocol="plain",
+        algorithm="",
+        clients=("a", "b"),
+        n_features=2,
+        low=Array.of(np.full(2, -1.0)),
+        high=Array.of(np.full(2, 1.0)),
+        privacy=privacy.terms(),
     )
     assert ClientPolicy(min_count=2).refuses_configuration(agreed) == "policy:coarse"
     assert ClientPolicy(max_answers=2).refuses_configuration(agreed) is None

@@ -52,8 +52,8 @@ def test_slots_are_linked_unless_there_is_but_one_sum_with_them():
 
 def test_a_secure_sum_leaves_nothing_to_link():
     report = linked(DWFKMeans(3, protocol="masked", max_iter=3), mixture(0, n_clients=4))
-    assert report.claims == 0
-    assert report.recovered == 0.0
+    assert (report.claims, report.status) == (0, "not applicable")
+    assert np.isnan(report.recovered)
 
 
 def test_signature_does_not_depend_on_the_centroids():

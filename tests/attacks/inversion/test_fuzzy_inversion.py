@@ -102,7 +102,7 @@ def test_totals_of_a_secure_sum_are_attacked_as_one_client():
     population = mixture(2, n_clients=3, n_rows=3)
     view = run_of(population, 2, protocol="masked").view("server")
     prior, rng = Prior(sample=population.draw(2000)), np.random.default_rng(0)
-    assert len(attacks.FuzzyInversion(client=1).run(view, prior, rng).points) == 0
+    assert isinstance(attacks.FuzzyInversion(client=1).run(view, prior, rng), attacks.NotRun)
     result = attacks.FuzzyInversion(client=None).run(view, prior, rng)
     report = evaluate(result, Truth(population.clients, tolerance=1e-3))
     assert not report.linked
@@ -128,5 +128,5 @@ def test_too_many_unknowns_are_not_tried_and_a_start_is_needed():
     rng = np.random.default_rng(0)
     found = attacks.FuzzyInversion().run(view, Prior(sample=population.draw(9)), rng)
     assert isinstance(found, attacks.NotRun) and "more unknowns than most_unknowns=200" in found.why
-    with pytest.raises(ArgumentError, match=r"pass Prior\(sample="):
+    with pytest.raises(ArgumentError, match=r"Prior\(sample="):
         attacks.FuzzyInversion().run(view, Prior(), rng)

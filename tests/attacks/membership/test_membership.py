@@ -141,19 +141,21 @@ def test_scores_under_noise_keep_below_the_curve_that_privacy_allows(mu):
     assert 0.5 * mu - 0.1 <= report.details["mu, at least"] <= mu
 
 
-def test_without_totals_every_candidate_scores_alike():
+def test_without_totals_there_is_nothing_to_score():
     population = mixture(1)
     view = view_of(population.rows, [population.draw(5)])
     blind = View("server", (), view.clients, (), {})
     attack = attacks.Membership(population.rows[:20])
     result = attack.run(blind, Prior(sample=population.draw(100)), np.random.default_rng(0))
     report = evaluate(result, Truth(population.clients, members=np.arange(20) < 10))
-    assert report.recovered == report.baseline == 0.5
+    assert report.status == "not applicable"
+    assert np.isnan(report.recovered)
 
 
 def test_a_population_is_needed():
-    view = View("server", (), ("a",), (), {})
-    with pytest.raises(ArgumentError, match=r"pass Prior\(sample="):
+    population = mixture(1)
+    view = view_of(population.rows, [population.draw(5)])
+    with pytest.raises(ArgumentError, match=r"Prior\(sample="):
         attacks.Membership(np.zeros((2, 2))).run(view, Prior(), np.random.default_rng(0))
     with pytest.raises(ArgumentError, match="reference="):
         attacks.Membership([np.zeros((2, 2))]).run(view, Prior(), np.random.default_rng(0))

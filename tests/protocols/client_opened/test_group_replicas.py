@@ -81,6 +81,7 @@ class Federates:
             algorithm="DWF",
             clients=self.names,
             n_features=2,
+            n_clusters=4,
             cohorts=rule,
             terms=protocol.terms(n, rule.smallest(n), 1000),
             seed=7,
