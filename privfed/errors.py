@@ -110,7 +110,10 @@ REMEDIES = {
         "They count rows in no more cells than a start for twice the agreed n_clusters has, and in none "
         "where no clustering was agreed on"
     ),
-    "policy:domain": "probing_guard and max_jumps measure against a declared domain: pass domain=Box(...)",
+    "policy:domain": (
+        "A domain must be declared, as domain=Box(...): probing_guard and max_jumps measure against it, and "
+        "differential privacy rests on one whose squares are exact enough"
+    ),
     "policy:undeclared": (
         "The question, or a part of it, does not say which of its entries count rows: give its class a "
         "`declaration` (privfed.core.declaration), empty where none does"

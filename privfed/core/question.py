@@ -134,11 +134,12 @@ def register(kind: Registered) -> Registered:
         ArgumentError: the name is another class's, or the class was defined with other code before.
     """
     known = _REGISTRY.get(kind.__name__)
-    if known is not None and not same_definition(known, kind):
+    place = PLACES.get(kind.__name__, kind.__module__) if known is None else known.__module__
+    if place != kind.__module__ or (known is not None and not same_definition(known, kind)):
         raise ArgumentError(
-            f"a question or part named {kind.__name__} is known already, as another class of "
-            f"{known.__module__}: what was asked by the name would be read otherwise than before. Take "
-            "another name; where you changed your own class, begin a new process."
+            f"a question or part named {kind.__name__} is known already, as another class of {place}: what "
+            "was asked by the name would be read otherwise than before. Take another name; where you changed "
+            "your own class, begin a new process."
         )
     _REGISTRY[kind.__name__] = kind
     return kind

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from privfed.core import question
 from privfed.core.definitions import same_definition
 from privfed.core.question import _REGISTRY
 from privfed.errors import ArgumentError
@@ -67,6 +68,12 @@ def test_a_question_of_the_product_keeps_its_name() -> None:
     with pytest.raises(ArgumentError, match=r"another class of privfed\.questions\.lloyd"):
         run("LloydSums")
     assert _REGISTRY["LloydSums"] is LloydSums
+
+
+def test_also_before_its_module_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(question._REGISTRY, "LloydSums")
+    with pytest.raises(ArgumentError, match=r"another class of privfed\.questions\.lloyd"):
+        run("LloydSums")
 
 
 def test_a_function_within_another_is_the_same_as_itself_only() -> None:

@@ -50,7 +50,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 
 def fit(blobs: list[np.ndarray], weights: Any, **words: Any) -> WFKMeans:
-    model = WFKMeans(3, weights=weights, init=blobs[0][:3], max_iter=2, protocol="plain", **words)
+    model = WFKMeans(3, weights=weights, init=blobs[0][:3], max_iter=2, tol=0, protocol="plain", **words)
     model.fit(blobs)
     return model
 
