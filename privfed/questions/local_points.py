@@ -103,7 +103,9 @@ class LocalPoints(Part, ABC):
         points, weights, rows = self._made(client)
         if self.counts_rows:
             weights = coarseness.kept(weights)
-        shown = (rows >= coarseness.min_count) & (weights > 0.0)
+        shown = weights > 0.0
+        if coarseness.min_count > 1:
+            shown &= rows >= coarseness.min_count
         return WeightedPoints(points[shown], weights[shown])
 
     def all_of(

@@ -97,6 +97,13 @@ def test_a_policy_that_nothing_meets_changes_nothing(name: str) -> None:
     np.testing.assert_allclose(question.spec.flatten(told), question.spec.flatten(plain), atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith("PointCount")])
+def test_rounded_counts_leave_local_centers_alone(name: str) -> None:
+    question = EXAMPLES[name](RANGES, CENTERS)
+    coarse = CoarseQuestion(ranges=RANGES, inner=question, coarseness=Coarseness(1, 7))
+    assert answered(coarse, CLIENT)["points"] == answered(question, CLIENT)["points"] > 0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Undeclared(Question):
     """Ask for the number of rows, and declare nothing."""

@@ -97,7 +97,7 @@ class KMeansCentroids(LocalPoints):
         # k-means may stop a step short of its labels: of how many rows such a centroid is, nobody knows.
         off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
         known = off <= 1e-9 * np.ptp(rows, axis=0).max()
-        return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 0.0))
+        return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 1.0))
 
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters."""
