@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
     from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
-    from privfed.attacks.cohorts.cluster_membership import ClusterHolders
+    from privfed.attacks.cohorts.cluster_membership import ClusterMembership
     from privfed.attacks.cohorts.disaggregation import Disaggregation
     from privfed.attacks.cohorts.linkage import Linkage
     from privfed.attacks.inversion.fuzzy_inversion import FuzzyInversion
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActiveAttack",
     "Attack",
-    "ClusterHolders",
+    "ClusterMembership",
     "Counts",
     "Differencing",
     "Disaggregation",
@@ -66,7 +66,7 @@ __getattr__ = lazily(
     {
         "ActiveAttack": "privfed.attacks.base.interface",
         "Attack": "privfed.attacks.base.interface",
-        "ClusterHolders": "privfed.attacks.cohorts.cluster_membership",
+        "ClusterMembership": "privfed.attacks.cohorts.cluster_membership",
         "Counts": "privfed.attacks.base.results",
         "Differencing": "privfed.attacks.reconstruction.differencing",
         "Disaggregation": "privfed.attacks.cohorts.disaggregation",

@@ -9,7 +9,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     "privfed.attacks",
     {
-        "ClusterHolders": "privfed.attacks.cohorts.cluster_membership:ClusterHolders",
+        "ClusterMembership": "privfed.attacks.cohorts.cluster_membership:ClusterMembership",
         "Differencing": "privfed.attacks.reconstruction.differencing:Differencing",
         "Disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
         "EqualWeightCounts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",

@@ -159,9 +159,9 @@ class SlottedClient:
         try:
             outer: ForGroup = decode(request, ForGroup, sender="the coordinator", stage="request")
         except MessageError:
-            placing = _Placing(self._me, self._configuration, state.group, answerer)
-            inner, reply = self._inner.step(state.inner, request, placing)
-            return SlottedState(placing.state, inner), reply
+            in_slots = _SlotAnswerer(self._me, self._configuration, state.group, answerer)
+            inner, reply = self._inner.step(state.inner, request, in_slots)
+            return SlottedState(in_slots.state, inner), reply
         try:
             group, reply = self._found(state.group, outer.data)
         except (PrivFedError, CryptographyError) as error:
@@ -184,7 +184,7 @@ class SlottedClient:
         return msgspec.structs.replace(state, group=group), b""
 
 
-class _Placing:
+class _SlotAnswerer:
     """An answerer that moves answers to the client's secret slot, and counts how often.
 
     Attributes:

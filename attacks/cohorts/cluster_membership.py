@@ -73,7 +73,7 @@ class Holdings(Result):
 
 
 @dataclass(frozen=True)
-class ClusterHolders(PassiveAttack[Holdings]):
+class ClusterMembership(PassiveAttack[Holdings]):
     """Tell which clients hold rows of which final cluster, from answers or totals of changing cohorts."""
 
     paper: ClassVar[str] = "group testing (Dorfman 1943); disaggregation: Lam et al. 2021 (2106.06089)"

@@ -2,7 +2,7 @@
 
 Centroids on a line cut space into slabs: the border between two neighbours is halfway. A pair of centroids
 at t - e and t + e puts a border at t; between two pairs another border falls halfway, for free. The counts
-and sums of the slabs, added up from the left, give what lies below each border: a staircase.
+and sums of the slabs, added up from the left, give what lies below each border.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Slabs:
     sums: FloatArray
 
 
-class Staircase:
+class CumulativeProfile:
     """Counts and sums below each border that was asked about, along one direction.
 
     Args:
@@ -97,7 +97,7 @@ def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
 
     Args:
         targets: wanted borders, ascending, from one up to (n_centers + 1) // 2.
-        width: of the staircase.
+        width: of the profile.
         n_centers: most positions.
     """
     gaps = np.diff(targets)

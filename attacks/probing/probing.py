@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from privfed.attacks.base.interface import ActiveAttack, Asking, Prior
 from privfed.attacks.base.results import NotRun, Points
-from privfed.attacks.probing.cumulative_profile import CLOSEST, Slabs, Staircase, pairs
+from privfed.attacks.probing.cumulative_profile import CLOSEST, CumulativeProfile, Slabs, pairs
 from privfed.attacks.probing.matching import joined
 from privfed.attacks.probing.probed_sums import ProbedSums
 from privfed.core.domain import FloatArray
@@ -103,41 +103,43 @@ class _Probe:
         self._most = (attack.n_clusters + 1) // 2
         self._center = answer.center
 
-    def _staircase(self, direction: FloatArray, n_columns: int) -> Staircase:
+    def _profile(self, direction: FloatArray, n_columns: int) -> CumulativeProfile:
         reach = float(np.abs(direction) @ self._answer.ranges.width) / 2
         n_rows, total = self._answer.n_rows, self._answer.sum
-        return Staircase(-reach, reach, n_rows, (total - n_rows * self._center)[:n_columns])
+        return CumulativeProfile(-reach, reach, n_rows, (total - n_rows * self._center)[:n_columns])
 
-    def _learn(self, stairs: Staircase, direction: FloatArray, targets: FloatArray, n_columns: int) -> None:
-        places = pairs(targets, stairs.width, self._attack.n_clusters)
+    def _learn(
+        self, profile: CumulativeProfile, direction: FloatArray, targets: FloatArray, n_columns: int
+    ) -> None:
+        places = pairs(targets, profile.width, self._attack.n_clusters)
         n_places = len(places)
         # Centroids left over are parked so far off that they own nothing. (Of equal ones any might.)
-        spare = np.full(self._attack.n_clusters - n_places, places[-1] + 4 * stairs.width)
+        spare = np.full(self._attack.n_clusters - n_places, places[-1] + 4 * profile.width)
         along = np.concatenate([places, spare])
         counts, sums = self._answer(self._center + along[:, None] * direction)
         counts, sums = counts[:n_places], sums[:n_places]
         moved = (sums - counts[:, None] * self._center)[:, :n_columns]
-        stairs.learn(places, counts, moved, self._attack.least)
+        profile.learn(places, counts, moved, self._attack.least)
 
     def by_sums(self, rng: np.random.Generator) -> FloatArray:
         """Cut slabs of several rows at their means until each row stands alone."""
         direction = rng.standard_normal(len(self._center))
         direction /= np.linalg.norm(direction)
-        stairs = self._staircase(direction, len(direction))
+        profile = self._profile(direction, len(direction))
         n_held = idle = 0
         while idle < PATIENCE:
-            targets = chosen_means(stairs, direction, self._most, self._attack.least, rng)
+            targets = chosen_means(profile, direction, self._most, self._attack.least, rng)
             if not targets.size:
                 break
             try:
-                self._learn(stairs, direction, targets, len(direction))
+                self._learn(profile, direction, targets, len(direction))
             except REFUSED:
                 break
-            held = int((stairs.slabs().counts > 0).sum())
+            held = int((profile.slabs().counts > 0).sum())
             idle = 0 if held > n_held else idle + 1
             n_held = held
-        slabs = stairs.slabs()
-        single = (slabs.counts == 1) | _together(slabs, direction, stairs.width)
+        slabs = profile.slabs()
+        single = (slabs.counts == 1) | _together(slabs, direction, profile.width)
         repeats = slabs.counts[single].astype(np.intp)
         points: FloatArray = np.repeat(
             self._center + slabs.sums[single] / np.maximum(repeats, 1)[:, None], repeats, axis=0
@@ -163,14 +165,14 @@ class _Probe:
         """Return each row's product with a direction, (n_rows,), ascending; None where the budget ended."""
         length = float(np.linalg.norm(direction))
         direction = direction / length
-        stairs = self._staircase(direction, 0)
-        width = self._attack.precision * stairs.width
-        while (targets := wide_middles(stairs, self._most, width)).size:
+        profile = self._profile(direction, 0)
+        width = self._attack.precision * profile.width
+        while (targets := wide_middles(profile, self._most, width)).size:
             try:
-                self._learn(stairs, direction, targets, 0)
+                self._learn(profile, direction, targets, 0)
             except REFUSED:
                 return None
-        slabs = stairs.slabs()
+        slabs = profile.slabs()
         held = slabs.counts > 0
         middles = length * (slabs.borders[:-1] + slabs.borders[1:]) / 2
         return np.repeat(middles[held], slabs.counts[held].astype(np.intp))
@@ -184,33 +186,33 @@ def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[
 
 
 def chosen_means(
-    stairs: Staircase, direction: FloatArray, most: int, least: int, rng: np.random.Generator
+    profile: CumulativeProfile, direction: FloatArray, most: int, least: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return the places at which slabs are cut next, ascending: means, and while there are few, more.
 
     Args:
-        stairs: what is known; its sums have all features.
-        direction: of the staircase, (n_features,).
+        profile: what is known; its sums have all features.
+        direction: of the profile, (n_features,).
         most: how many places.
         least: fewest rows of a cluster that are answered; see `_seen_cuts`.
         rng: draws which slabs come first.
     """
-    slabs = stairs.slabs()
-    full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, stairs.width))
+    slabs = profile.slabs()
+    full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, profile.width))
     means = slabs.sums[full] @ direction / slabs.counts[full]
     below, above = slabs.borders[full], slabs.borders[full + 1]
     # Only noise puts a mean outside its slab.
     means = np.where((means > below) & (means < above), means, (below + above) / 2)
     if least > 1:
         fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
-        return _seen_cuts(stairs, np.concatenate([rng.permutation(means), fill]), most, least)
+        return _seen_cuts(profile, np.concatenate([rng.permutation(means), fill]), most, least)
     # The fullest first, and while there are few, the middles of their halves too.
     order = np.argsort(-slabs.counts[full], kind="stable")
     halves = np.column_stack([means + below, means + above])[order] / 2
     return np.unique(np.concatenate([means[order], halves.ravel()])[:most])
 
 
-def _seen_cuts(stairs: Staircase, places: FloatArray, most: int, least: int) -> FloatArray:
+def _seen_cuts(profile: CumulativeProfile, places: FloatArray, most: int, least: int) -> FloatArray:
     """Choose cuts such that few slabs of the question are likely to hold so few rows that they are hidden.
 
     One hidden slab does no harm: it follows from the rest.
@@ -219,20 +221,20 @@ def _seen_cuts(stairs: Staircase, places: FloatArray, most: int, least: int) -> 
     for place in places[1:]:
         tried = np.sort(np.append(kept, place))
         borders = np.sort(np.concatenate([tried, (tried[:-1] + tried[1:]) / 2]))
-        below = np.concatenate([[0.0], stairs.expected_below(borders), [stairs.n_rows]])
+        below = np.concatenate([[0.0], profile.expected_below(borders), [profile.n_rows]])
         if (np.diff(below) < least).sum() <= 1 and len(tried) <= most:
             kept = tried
     return kept
 
 
-def wide_middles(stairs: Staircase, most: int, width: float) -> FloatArray:
+def wide_middles(profile: CumulativeProfile, most: int, width: float) -> FloatArray:
     """Return the middles of the widest slabs that hold rows, ascending, far enough apart to be resolved."""
-    slabs = stairs.slabs()
+    slabs = profile.slabs()
     widths = np.diff(slabs.borders)
     wide = np.flatnonzero((slabs.counts > 0) & (widths > width))
     kept: list[float] = []
     for slab in wide[np.argsort(-widths[wide], kind="stable")]:
         middle = float(slabs.borders[slab] + slabs.borders[slab + 1]) / 2
-        if len(kept) < most and all(abs(middle - one) > APART * stairs.width for one in kept):
+        if len(kept) < most and all(abs(middle - one) > APART * profile.width for one in kept):
             kept.append(middle)
     return np.sort(kept)

@@ -21,7 +21,7 @@ from privfed.attacks.base.evidence import Evidence, Observation, answers_of, evi
 from privfed.attacks.base.interface import PassiveAttack, Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Points
-from privfed.attacks.reconstruction.iterative_removal import peel
+from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.local_means import (
     LocalClustering,
     clusterings_of,
@@ -37,7 +37,7 @@ Reading = tuple[LocalClustering, tuple[FloatArray, ...]]
 
 
 class Differencing(PassiveAttack[Points]):
-    """Peels rows off the counts and sums of one client, or of a secure sum's totals.
+    """Takes rows off the counts and sums of one client, or of a secure sum's totals.
 
     Args:
         client: position of the client whose answers are read; None reads the totals: rows of any client.
@@ -77,14 +77,14 @@ class Differencing(PassiveAttack[Points]):
         # Cells after local steps are likely, not sure: they come last, and rows that are known test them.
         likely = tuple(one for one in whole.observations if one.local)
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
-        found = peel(evidence, rng)
+        found = removed(evidence, rng)
         if self.client is not None:
             # Rows that are known test a clustering, and they are few where all rounds are doubted.
             doubt = max((one.doubt for one in likely), default=0.0)
             evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng, doubt)
         if likely:
             evidence = replace(evidence, observations=(*evidence.observations, *likely))
-            found = peel(evidence, rng, found)
+            found = removed(evidence, rng, found)
         points, confidence = found
         n_guesses = len(points) if np.isnan(evidence.n_rows) else round(evidence.n_rows)
         return Points(
@@ -105,11 +105,11 @@ def with_clusterings(
     rng: np.random.Generator,
     doubt: float = 0.0,
 ) -> tuple[Evidence, tuple[FloatArray, FloatArray]]:
-    """Add what a client said of its own clusterings, and peel on; rows found solve further clusterings.
+    """Add what a client said of its own clusterings, and go on; rows found solve further clusterings.
 
     Args:
         evidence: of one client.
-        found: rows that were peeled off the evidence, and how sure each is.
+        found: rows that were taken off the evidence, and how sure each is.
         left: the clusterings, as of `readings`.
         rng: draws a projection by which equal vectors are found.
         doubt: what is taken off the log-odds of a row that shows in cells of clusterings only.
@@ -130,7 +130,7 @@ def with_clusterings(
         if not solved:
             break
         left, evidence = unsolved, replace(evidence, observations=(*evidence.observations, *solved))
-        found = peel(evidence, rng, found)
+        found = removed(evidence, rng, found)
     return evidence, found
 
 
@@ -138,9 +138,9 @@ def readings(evidence: Evidence, view: View, rng: np.random.Generator) -> list[R
     """Return the client's clusterings, each with the sets of means that it may have."""
     clusterings = clusterings_of(list(answers_of(view, evidence.client)))
     inner = [replace(evidence, observations=one.observations, scored=()) for one in clusterings]
-    peeled = [peel(one, rng)[0] for one in inner]
-    offered = np.concatenate(peeled) if peeled else np.empty((0, evidence.n_features))
+    taken = [removed(one, rng)[0] for one in inner]
+    offered = np.concatenate(taken) if taken else np.empty((0, evidence.n_features))
     return [
         (clustering, clustering.sent + completed(clustering, own, offered))
-        for clustering, own in zip(clusterings, peeled, strict=True)
+        for clustering, own in zip(clusterings, taken, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Peeling: rows that follow from counts and sums are claimed, taken out, and the search begins anew.
+"""Iterative removal: rows that follow from counts and sums are taken out, and the search begins anew.
 
 Each difference of sums that could be a row is weighed by where it lies, by how often it was found, how
 often independently, and by how far out it lies. docs/attacks/differencing.md explains it.
@@ -31,7 +31,7 @@ _ODDS, _UNION, _SUPPORT, _REPEATED, _TYPICAL = 1.18, -1.5, 2.02, 0.37, 1.07
 _MOST_SUPPORT, _MOST_REPEATED, _MOST_FEATURES, _FREEDOM = 8, 256, 16, 10
 
 
-def peel(
+def removed(
     evidence: Evidence, rng: np.random.Generator, known: tuple[FloatArray, FloatArray] | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return claimed rows, (n_claims, n_features), and how sure each is, (n_claims,).
@@ -44,17 +44,19 @@ def peel(
     found = [] if known is None else list(zip(*known, strict=True))
     tolerance = error_of(evidence.observations)
     if tolerance is not None and known is None:
-        found = _peeled([one for one in evidence.observations if not one.local], [], evidence, tolerance, rng)
+        found = _removed_rows(
+            [one for one in evidence.observations if not one.local], [], evidence, tolerance, rng
+        )
     # Cells after local steps are likely, not sure: what needs none of them is claimed first, and tests them.
     if tolerance is not None and (known is not None or any(one.local for one in evidence.observations)):
         rows = np.array([point for point, _ in found]).reshape(-1, evidence.n_features)
         held = [one for one in evidence.observations if not one.local or holds(one, rows, 10 * tolerance)]
-        found = _peeled(held, found, evidence, tolerance, rng)
+        found = _removed_rows(held, found, evidence, tolerance, rng)
     points = np.array([point for point, _ in found]).reshape(-1, evidence.n_features)
     return points, np.array([sure for _, sure in found])
 
 
-def _peeled(
+def _removed_rows(
     observations: list[Observation],
     known: list[tuple[FloatArray, float]],
     evidence: Evidence,

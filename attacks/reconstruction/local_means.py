@@ -1,7 +1,7 @@
 """What a client's own k-means says about its rows.
 
 A start or a method that clusters clients' own centroids asks for them: alone (gathered), or as counts and
-sums in public cells, out of which they are peeled like rows. Each is the mean of the rows in its cell. How
+sums in public cells, out of which they are taken like rows. Each is the mean of the rows in its cell. How
 many rows it is of was not sent, but with the client's number n and sum S of rows
 
     sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
@@ -106,7 +106,7 @@ def _counted(own: Sequence[tuple[SumView, Statistics]]) -> tuple[Observation, ..
     return tuple(found)
 
 
-def completed(clustering: LocalClustering, peeled: FloatArray, offered: FloatArray) -> tuple[FloatArray, ...]:
+def completed(clustering: LocalClustering, taken: FloatArray, offered: FloatArray) -> tuple[FloatArray, ...]:
     """Return the sets of means that a clustering may have.
 
     Two means that share a cell in all sums are known by their sum only. Others of the client's clusterings
@@ -114,23 +114,23 @@ def completed(clustering: LocalClustering, peeled: FloatArray, offered: FloatArr
 
     Args:
         clustering: what was seen.
-        peeled: means that follow from its observations, float64 of shape (n_peeled, n_features).
+        taken: means that follow from its observations, float64 of shape (n_taken, n_features).
         offered: means of the client's other clusterings, (n_offered, n_features).
     """
     tolerance = error_of(clustering.observations)
     if tolerance is None:
         return ()
     residual = Residual(clustering.observations, tolerance)
-    for mean in peeled:
+    for mean in taken:
         residual.remove(mean, residual.place(mean[None])[:, 0])
     left = np.flatnonzero(residual.counts)
     if not left.size:
-        return (peeled,)
+        return (taken,)
     if len(left) > len(residual) or (residual.counts[left] != 2).any():
         return ()
     other = residual.sums[left[0]] - offered
     share = [(residual.place(one) == left[:, None]).all(axis=0) for one in (offered, other)]
-    return tuple(np.vstack([peeled, offered[i], other[i]]) for i in np.flatnonzero(share[0] & share[1]))
+    return tuple(np.vstack([taken, offered[i], other[i]]) for i in np.flatnonzero(share[0] & share[1]))
 
 
 def observed(

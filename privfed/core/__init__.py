@@ -1,1 +1,1 @@
-"""The nouns: questions, statistics, secure sums, engines, transcripts, and the door between them."""
+"""The nouns: questions, statistics, secure sums, engines, transcripts, and the federation that joins them."""

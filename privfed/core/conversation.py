@@ -1,4 +1,4 @@
-"""An algorithm's side of the door: it asks, is sent totals, and returns its result."""
+"""An algorithm, as the server runs it: it asks, is sent totals, and returns its result."""
 
 from __future__ import annotations
 
@@ -116,5 +116,5 @@ class Algorithm(Protocol[Outcome_co]):
     def max_sums(self) -> int:
         """Most sums that a run asks for."""
 
-    def converse(self, setting: Setting) -> Generator[Ask, Total, Outcome_co]:
+    def run(self, setting: Setting) -> Generator[Ask, Total, Outcome_co]:
         """Yield questions, receive their totals, return the outcome."""

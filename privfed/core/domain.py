@@ -1,6 +1,6 @@
 """What a value may be: public domains of the data, and the ranges that fix a sum's grid.
 
-A domain is declared, never computed outside the door. `Box` and `Ball` are what users write;
+A domain is declared, never computed from rows outside a secure sum. `Box` and `Ball` are what users write;
 `Ranges` is what questions carry: one low and one high per feature and a bound on the rows of a client.
 
 Under differential privacy every row is moved into the domain by itself: where a row ends depends on no other

@@ -1,4 +1,4 @@
-"""The door: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
+"""The one door out of the clients: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Federation:
             ProtocolError: a sum could not be opened; the transcript keeps what was.
             ResumeError: the transcript that is replayed is of another run.
         """
-        conversation = algorithm.converse(self.setting)
+        conversation = algorithm.run(self.setting)
         try:
             ask = next(conversation)
             while True:

@@ -1,1 +1,1 @@
-"""What users see: estimators and the functions that ask through the same door."""
+"""What users see: estimators and the functions that ask in the same way."""

@@ -1,4 +1,4 @@
-"""What all estimators share: from `fit` through the door to fitted attributes, predict, save."""
+"""What all estimators share: from `fit` through a federation to fitted attributes, predict, save."""
 
 from __future__ import annotations
 

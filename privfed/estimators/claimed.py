@@ -28,7 +28,7 @@ class Claimed(BaseEstimator):
         return unless_rehearsed(self.privacy_claim_)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle or a copy holds: the model and the record, not the door to live clients.
+        """Return what a pickle or a copy holds: the model and the record, not the federation of live clients.
 
         Fitted under differential privacy, it holds nothing but what follows from noised totals: labels
         are computed from rows, and no budget pays for them.

@@ -74,7 +74,7 @@ class FederatedMiniBatchKMeans(FederatedClusterer):
         labels_: labels of the rows; a list of arrays where `fit` was given a list.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
         privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
-        transcript_: record of the run; federation_: the door, for further questions.
+        transcript_: record of the run; federation_: answers further questions.
         n_features_in_: number of columns.
 
     Raises:

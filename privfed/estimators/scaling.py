@@ -60,7 +60,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
         n_samples_seen_: rows of all clients.
-        transcript_: record of the run; federation_: the door, for further questions.
+        transcript_: record of the run; federation_: answers further questions.
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
         privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
         n_features_in_: number of columns.

@@ -1,4 +1,4 @@
-"""The choice of the number of clusters: any algorithm, judged by any index, all through the door.
+"""The choice of the number of clusters: any algorithm, judged by any index, all through secure sums.
 
 Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3: fit each number
 of a range, ask for the index, take its minimum or its elbow.
@@ -148,7 +148,7 @@ def select_n_clusters(
         clients: a list of tables of shape (n_i, n_features), one a client; or one table with `groups`;
             or a fitted federation (`model.federation_`): its clients, protocol, domain and cohorts hold
             for every fit, its transcript grows by them, and the models lack `labels_`, for the rows stay
-            behind the door. Its clients answer as many sums as they agreed to when it was opened.
+            with its clients. They answer as many sums as they agreed to when it was opened.
         range: numbers of clusters to try, each from 2 up to the rows of all clients; None asks how many
             clusters each client finds on its own and takes the rule of thumb of the paper: from the
             smallest number to the smallest plus the largest.

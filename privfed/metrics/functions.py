@@ -1,4 +1,4 @@
-"""Metrics as functions of client data and centers: each asks through the door, one sum.
+"""Metrics as functions of client data and centers: each is one question, asked in a secure sum.
 
 `clients` is a list of tables, or one table with `groups=` (the client of each row) and, under differential
 privacy, `client_names=` (all clients, also such as have no rows), or a federation (`model.federation_`),
@@ -32,7 +32,7 @@ MOST_ROWS = 1 << 24
 def _door(
     clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], centers: Any = None
 ) -> tuple[Federation, Ranges]:
-    """Open the door for a question, which is about so many centers as `centers` has rows."""
+    """Open a federation for a question, which is about so many centers as `centers` has rows."""
     if privacy is not None and not isinstance(privacy, Privacy):
         raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
     if privacy is not None:

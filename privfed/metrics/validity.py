@@ -31,7 +31,7 @@ from privfed.questions.cluster_spread import (
 def _opened(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any], least: int = 2
 ) -> tuple[Federation, Ranges, FloatArray]:
-    """Check the centers, then open the door."""
+    """Check the centers, then open a federation."""
     try:
         checked = frozen_array(centers)
     except (TypeError, ValueError):
@@ -167,7 +167,7 @@ def silhouette(clients: Any, centers: Any) -> float:
     """Return the mean silhouette of the pooled rows (Rousseeuw 1987): for simulations only.
 
     It needs the distance of every pair of rows, also of two clients' rows, which no sum gives: the rows
-    are put together here, past the door. `simplified_silhouette` is its counterpart through the door.
+    are put together here, in the clear. `simplified_silhouette` is its counterpart through a secure sum.
 
     Args:
         clients: list of tables of shape (n_i, n_features); a federation is refused.

@@ -88,7 +88,7 @@ def scheduled(
     terms = configuration.privacy
     setting = Setting(configuration.clients, configuration.n_features, domain, privacy=terms)
     everyone, schedule = tuple(range(len(configuration.clients))), list[AddedNoise]()
-    conversation = algorithm.converse(setting)
+    conversation = algorithm.run(setting)
     try:
         ask = next(conversation)
         while True:

@@ -1,8 +1,8 @@
-"""Metrics under differential privacy: each question's twin with a proven bound for one record.
+"""Metrics under differential privacy: each question's bounded form, with a proven bound for one record.
 
-A twin asks the same as its question; each record's contribution is clipped to its bound and truncated to
-a step, and the bounds follow from the farthest that a record of the domain can lie from its nearest
-center. All of an index's budget goes into its one sum.
+A bounded form asks the same as its question; each record's contribution is clipped to its bound and
+truncated to a step, and the bounds follow from the farthest that a record of the domain can lie from its
+nearest center. All of an index's budget goes into its one sum.
 
 Reveals to whoever opens the total: what the question reveals, with the noise that was paid for.
 """
@@ -53,7 +53,7 @@ _HAIR = 1.0 - 2.0**-36
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Twin(RecordBounded):
+class _BoundedMetric(RecordBounded):
     """A question with bounds, on their grid.
 
     Args:
@@ -120,8 +120,8 @@ class _Twin(RecordBounded):
         return truncated(values * _HAIR, step_of(self.bounds[name].l2))
 
 
-class _InClusters(_Twin, ClusterQuestion):
-    """Twins with one value a record in the cell of its cluster."""
+class _InClusters(_BoundedMetric, ClusterQuestion):
+    """Bounded forms with one value a record in the cell of its cluster."""
 
     _value: ClassVar[str]
 
@@ -204,7 +204,7 @@ class BoundedScatter(_InClusters, ClusterScatter):
 @bounded_form_of(Inertia)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BoundedInertia(_Twin, Inertia):
+class BoundedInertia(_BoundedMetric, Inertia):
     """`Inertia` with bounds."""
 
     @property
@@ -227,7 +227,7 @@ class BoundedInertia(_Twin, Inertia):
 @bounded_form_of(FuzzySpread)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BoundedSpread(_Twin, FuzzySpread):
+class BoundedSpread(_BoundedMetric, FuzzySpread):
     """`FuzzySpread` with bounds: a record's distance enters all clusters, whatever its memberships.
 
     So the bound is not that of one cell. For q = 1 it is the largest of the roots of
@@ -272,7 +272,7 @@ class BoundedSpread(_Twin, FuzzySpread):
 @bounded_form_of(Contingency)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BoundedTable(_Twin, Contingency):
+class BoundedTable(_BoundedMetric, Contingency):
     """`Contingency` with bounds: a record is counted once, or not at all."""
 
     @property

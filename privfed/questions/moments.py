@@ -114,7 +114,7 @@ class FeatureMoments:
         """Most sums: the range, the moments, and once more around a better center."""
         return 3
 
-    def converse(self, setting: Setting) -> Conversation[Moments]:
+    def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the ranges, then the moments."""
         located = yield from locate(setting, upcoming=(EVERYONE,))
         ranges, center = located.ranges, located.mean

@@ -18,7 +18,7 @@ from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.scheme import Adder, Opened
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle
+from privfed.protocols.client_opened.sum_attempt import SumAttempt
 from privfed.protocols.crypto.keys import CryptographyError
 
 
@@ -76,18 +76,18 @@ class CkksScheme:
         """Return a fresh key; the coordinator is shown nothing, it knows the parameters."""
         return Key.generate().to_bytes(), b""
 
-    def upload(self, group: Group, circle: Circle, own: RangedAnswer) -> bytes:
+    def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's encrypted answer, with its who-slot and check words.
 
         Raises:
             PolicyError: the leader sent no usable key.
         """
-        grid, first, checks = self._parts(group, circle)
-        slots = grid.encode(own.vector, own.clipped, circle.cohort.index(circle.me))
+        grid, first, checks = self._parts(group, attempt)
+        slots = grid.encode(own.vector, own.clipped, attempt.cohort.index(attempt.me))
         checked = np.concatenate([slots[:first], checks.extend(slots[first:])])
         return encode(Encrypted(_key(group.extra).encrypt(checked, grid.capacity)))
 
-    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
+    def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
         """Decrypt a total, round it to its grid, and only then look at it.
 
         Raises:
@@ -95,7 +95,7 @@ class CkksScheme:
                 few.
             PolicyError: the leader sent no usable key.
         """
-        (grid, first, checks), key = self._parts(group, circle), _key(group.extra)
+        (grid, first, checks), key = self._parts(group, attempt), _key(group.extra)
         try:
             total: Encrypted = decode(body, Encrypted, sender="the coordinator", stage="collect")
             slots = key.decrypt(total.ciphertexts, grid.capacity, grid.size + CHECK_SLOTS)
@@ -103,8 +103,8 @@ class CkksScheme:
             raise IntegrityError(f"the encrypted total of the coordinator cannot be read: {error}") from None
         slots = np.concatenate([slots[:first], checks.verify(slots[first:])])
         decoded = grid.decode(slots)
-        contributors = tuple(circle.cohort[place] for place in decoded.places)
-        enough = needed(len(circle.cohort), self._terms)
+        contributors = tuple(attempt.cohort[place] for place in decoded.places)
+        enough = needed(len(attempt.cohort), self._terms)
         if len(contributors) < enough:
             raise IntegrityError(
                 f"the encrypted total holds {len(contributors)} answers, of at least {enough}: the "
@@ -133,11 +133,11 @@ class CkksScheme:
         """Return the coordinator's adder; it takes nothing from the leader."""
         return CkksAdder()
 
-    def _parts(self, group: Group, circle: Circle) -> tuple[SlotGrid, int, Checks]:
+    def _parts(self, group: Group, attempt: SumAttempt) -> tuple[SlotGrid, int, Checks]:
         """Return a sum's grid, its first slot that is checked, and the checks from there on."""
-        grid = grid_of(circle.question, len(circle.cohort))
+        grid = grid_of(attempt.question, len(attempt.cohort))
         first = grid.entries if self._by_server else 0
-        return grid, first, Checks(group.secret, circle.header, grid.size - first)
+        return grid, first, Checks(group.secret, attempt.header, grid.size - first)
 
 
 # One key a process: simulated clients hold the same, and a fit to come replaces it.

@@ -21,7 +21,7 @@ from privfed.protocols.client_opened.messages import Contribution, OpenRequest, 
 from privfed.protocols.client_opened.scheme import Opened, Replica, Scheme
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.state import Group, State, closed
-from privfed.protocols.client_opened.sum_attempt import Circle, circle_of
+from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.keys import CryptographyError, Identity, digest, equal
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
@@ -155,10 +155,10 @@ class GroupClient:
             raise _misplaced("a lost client is back")
         return msgspec.structs.replace(group, last=number, lost=message.lost)
 
-    def _circle(self, group: Group, number: int, index: int, lost: bytes) -> Circle:
+    def _attempt(self, group: Group, number: int, index: int, lost: bytes) -> SumAttempt:
         """Compute an attempt at a sum from what this client knows: its own replica names the cohort."""
         configuration, posed = self._agreement.configuration, self._replica.ask(index)
-        return circle_of(configuration, group, self._me, posed, number, index, lost)
+        return attempt_of(configuration, group, self._me, posed, number, index, lost)
 
     def _open(self, group: Group, sealed: Sealed) -> Group:
         """Open a total, tell the replica, and chain it.
@@ -168,12 +168,12 @@ class GroupClient:
         """
         if sealed.number >= group.last:
             raise _misplaced("a total out of order")
-        circle = self._circle(group, sealed.number, sealed.index, sealed.lost)
-        opened = self._scheme.open(group, circle, sealed.body)
-        self._replica.tell(sealed.index, total_of(circle, opened))
+        attempt = self._attempt(group, sealed.number, sealed.index, sealed.lost)
+        opened = self._scheme.open(group, attempt, sealed.body)
+        self._replica.tell(sealed.index, total_of(attempt, opened))
         pending = group.pending if group.pending > sealed.number else 0
         return msgspec.structs.replace(
-            group, head=next_head(circle.header, opened.integers), opened=sealed.index, pending=pending
+            group, head=next_head(attempt.header, opened.integers), opened=sealed.index, pending=pending
         )
 
     def _contribute(
@@ -187,20 +187,20 @@ class GroupClient:
         if index <= group.opened:
             raise _misplaced("a sum that is open")
         label = self._replica.ask(index).cohort
-        circle = self._circle(group, number, index, group.lost)
-        if self._me not in circle.members:
+        attempt = self._attempt(group, number, index, group.lost)
+        if self._me not in attempt.members:
             return group, label, b""
         if state.repeats + group.repeats > terms.repeats:
             raise PolicyError("policy:repeats")
         if state.answered >= terms.max_sums + terms.repeats:
             raise PolicyError("policy:max_sums")
-        if len(circle.members) < needed(len(circle.cohort), terms):
+        if len(attempt.members) < needed(len(attempt.cohort), terms):
             raise PolicyError("members:few")
-        question = admit(circle.question, self._policy, configuration, server_opens=False)
+        question = admit(attempt.question, self._policy, configuration, server_opens=False)
         answered = msgspec.structs.replace(group, pending=number)
         try:
             own = answer(question, index, answerer)
-            return answered, label, self._scheme.upload(group, circle, own)
+            return answered, label, self._scheme.upload(group, attempt, own)
         except (PrivFedError, CryptographyError) as error:
             return answered, label, Refusal(refusal_code(error))
 
@@ -210,10 +210,10 @@ def _closes(before: Group, after: Group | None) -> bool:
     return after is not None and after.last > before.last
 
 
-def total_of(circle: Circle, opened: Opened) -> Total:
+def total_of(attempt: SumAttempt, opened: Opened) -> Total:
     """Return the total that a replica is told: what clients can know of it."""
     return Total(
-        statistics=question_from_bytes(circle.question).spec.unflatten(opened.vector),
+        statistics=question_from_bytes(attempt.question).spec.unflatten(opened.vector),
         contributors=opened.contributors,
         clipped=opened.clipped,
     )

@@ -14,7 +14,7 @@ from privfed.core.domain import FloatArray
 from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle, Posed
+from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class Scheme(Protocol):
         The secret becomes `Group.extra` of every client; both are empty where G is enough.
         """
 
-    def upload(self, group: Group, circle: Circle, own: RangedAnswer) -> bytes:
+    def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's sealed answer, not empty."""
 
-    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
+    def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
         """Open a sealed total, whatever bytes the coordinator sent.
 
         Raises:

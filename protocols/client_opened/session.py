@@ -25,7 +25,7 @@ from privfed.protocols.client_opened.messages import Sealed
 from privfed.protocols.client_opened.relay import MAX_BEHIND, Relay, Relayed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Posed, circle_of
+from privfed.protocols.client_opened.sum_attempt import Posed, attempt_of
 from privfed.protocols.crypto.keys import Identity, Registry
 from privfed.protocols.setup.rules import Agreement
 
@@ -75,10 +75,10 @@ class Standing:
         if group is None:
             raise IntegrityError("a total came before any client had the group's secret; begin a new fit.")
         posed, me = self.ask(sealed.index), group.leader
-        circle = circle_of(self._configuration, group, me, posed, sealed.number, sealed.index, sealed.lost)
-        opened = self._scheme.open(group, circle, sealed.body)
-        self._group = msgspec.structs.replace(group, head=next_head(circle.header, opened.integers))
-        return total_of(circle, opened)
+        attempt = attempt_of(self._configuration, group, me, posed, sealed.number, sealed.index, sealed.lost)
+        opened = self._scheme.open(group, attempt, sealed.body)
+        self._group = msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers))
+        return total_of(attempt, opened)
 
 
 class GroupSession:

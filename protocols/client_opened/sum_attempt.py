@@ -23,7 +23,7 @@ class Posed:
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class SumAttempt:
     """One attempt at a sum, as each client computes it for itself.
 
     Args:
@@ -43,9 +43,9 @@ class Circle:
     contributed: bool = False
 
 
-def circle_of(
+def attempt_of(
     configuration: Configuration, group: Group, me: int, posed: Posed, number: int, index: int, lost: bytes
-) -> Circle:
+) -> SumAttempt:
     """Return the attempt `number` at sum `index`, after the totals that the group has chained.
 
     Raises:
@@ -54,4 +54,4 @@ def circle_of(
     cohort = configuration.cohort(posed.cohort)
     members = members_of(cohort, lost_clients(configuration, lost))
     header = sum_header(group.session, number, index, group.head, posed.cohort, cohort, members)
-    return Circle(header, me, cohort, members, posed.question, group.pending == number)
+    return SumAttempt(header, me, cohort, members, posed.question, group.pending == number)

@@ -20,7 +20,7 @@ from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.scheme import Opened
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle
+from privfed.protocols.client_opened.sum_attempt import SumAttempt
 from privfed.protocols.crypto.fixed_point import Grid, Layout, Words, grid_of
 from privfed.protocols.crypto.keys import bound, equal, expand
 from privfed.protocols.crypto.keystream import Masker
@@ -71,44 +71,44 @@ class MaskScheme:
         """Return nothing: G is enough."""
         return b"", b""
 
-    def upload(self, group: Group, circle: Circle, own: RangedAnswer) -> bytes:
+    def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
         """Return a client's answer under its masks of this header."""
-        grid = _grid(circle)
+        grid = _grid(attempt)
         words = grid.encode(own.vector, own.clipped)
-        check = self._check(words, grid, _coefficients(group, circle))
+        check = self._check(words, grid, _coefficients(group, attempt))
         masker = Masker(grid)
-        for key, sign in _masks(group, circle):
+        for key, sign in _masks(group, attempt):
             (masker.add if sign > 0 else masker.subtract)(words, key)
             check = added(check, _check_mask(key), sign)
         return encode(MaskedWords(grid.n_wide, words.tobytes(), to_bytes(check)))
 
-    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
+    def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
         """Take the group mask off and check what is left.
 
         Raises:
             IntegrityError: it is not the sum of the members' answers under this header.
         """
-        grid = _grid(circle)
+        grid = _grid(attempt)
         try:
             sealed: MaskedWords = decode(body, MaskedWords, sender="the coordinator", stage="collect")
         except MessageError:
-            raise _wrong(circle) from None
+            raise _wrong(attempt) from None
         if sealed.n_wide != grid.n_wide or len(sealed.words) != 8 * grid.size:
-            raise _wrong(circle)
-        words, key = sealed.to_numpy(), _group_key(group, circle)
+            raise _wrong(attempt)
+        words, key = sealed.to_numpy(), _group_key(group, attempt)
         Masker(grid).subtract(words, key)
         check = added(from_bytes(sealed.check), _check_mask(key), -1)
-        if not equal(to_bytes(check), to_bytes(self._check(words, grid, _coefficients(group, circle)))):
-            raise _wrong(circle)
+        if not equal(to_bytes(check), to_bytes(self._check(words, grid, _coefficients(group, attempt)))):
+            raise _wrong(attempt)
         vector, clipped, contributors = grid.decode(words)
-        if contributors != len(circle.members):
+        if contributors != len(attempt.members):
             raise IntegrityError(
-                f"the sum of {len(circle.members)} clients counts {contributors}, though its check words "
+                f"the sum of {len(attempt.members)} clients counts {contributors}, though its check words "
                 "hold: one of the clients sent a wrong count, not a coordinator that none of them helps. "
                 "Masked answers do not tell which client. Nothing is released and the fit ends; begin a new "
                 "one without those that you do not trust."
             )
-        return Opened(vector, clipped, circle.members, words.astype("<u8").tobytes())
+        return Opened(vector, clipped, attempt.members, words.astype("<u8").tobytes())
 
     def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
         """Add noise to a masked sum, modulo its ring.
@@ -179,38 +179,38 @@ class MaskAdder:
         return tuple(sorted(most.clients)), encode(body)
 
 
-def _grid(circle: Circle) -> Grid:
-    return grid_of(circle.question, len(circle.cohort))
+def _grid(attempt: SumAttempt) -> Grid:
+    return grid_of(attempt.question, len(attempt.cohort))
 
 
-def _wrong(circle: Circle) -> IntegrityError:
+def _wrong(attempt: SumAttempt) -> IntegrityError:
     return IntegrityError(
-        f"what the coordinator sent is not the sum of the {len(circle.members)} clients that it names: masks "
-        "or check words do not fit, its own or those of a client. Nothing is released and the fit ends; "
+        f"what the coordinator sent is not the sum of the {len(attempt.members)} clients that it names: "
+        "masks or check words do not fit, its own or those of a client. Nothing is released and the fit ends; "
         "begin a new one."
     )
 
 
-def _group_key(group: Group, circle: Circle) -> bytes:
-    return expand(group.secret, bound("group mask", circle.header))
+def _group_key(group: Group, attempt: SumAttempt) -> bytes:
+    return expand(group.secret, bound("group mask", attempt.header))
 
 
-def _coefficients(group: Group, circle: Circle) -> bytes:
-    return expand(group.secret, bound("check words", circle.header))
+def _coefficients(group: Group, attempt: SumAttempt) -> bytes:
+    return expand(group.secret, bound("check words", attempt.header))
 
 
 def _check_mask(key: bytes) -> int:
     return from_bytes(expand(key, bound("check mask"))[:CHECK_BYTES])
 
 
-def _pair_stream(group: Group, circle: Circle, other: int) -> bytes:
-    return expand(group.pairs[other], bound("pair mask", circle.header))
+def _pair_stream(group: Group, attempt: SumAttempt, other: int) -> bytes:
+    return expand(group.pairs[other], bound("pair mask", attempt.header))
 
 
-def _masks(group: Group, circle: Circle) -> list[tuple[bytes, int]]:
+def _masks(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
     """Return the keys of a client's masks, each with its sign: added by the lower of two clients."""
-    others = [j for j in circle.members if j != circle.me]
-    masks = [(_pair_stream(group, circle, j), 1 if circle.me < j else -1) for j in others]
-    if circle.me == circle.members[0]:
-        masks.append((_group_key(group, circle), 1))
+    others = [j for j in attempt.members if j != attempt.me]
+    masks = [(_pair_stream(group, attempt, j), 1 if attempt.me < j else -1) for j in others]
+    if attempt.me == attempt.members[0]:
+        masks.append((_group_key(group, attempt), 1))
     return masks

@@ -41,7 +41,7 @@ def _rows(data: bytes, size: int) -> Bytes:
     return np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
 
 
-class Flight:
+class RoundState:
     """A sum of one cohort, and what befell its clients.
 
     Attributes:

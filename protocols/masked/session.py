@@ -32,7 +32,7 @@ from privfed.protocols.crypto.keys import (
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.messages import Preparation, Prepared, PrepareRequest, Unmasking, Upload
-from privfed.protocols.masked.round_state import Flight
+from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import BOX_BYTES
 from privfed.protocols.setup.advertising import read_advertisement
 from privfed.protocols.setup.bindings import session_of
@@ -219,32 +219,32 @@ class MaskedSession:
         check_cohort(len(members), terms)
         data, needed = question.to_bytes(), needed_to_open(len(members), terms)
         grid_of(data, len(members))
-        flight = yield from self._collected(data, index, cohort, upcoming)
-        few = len(flight.living) < needed or flight.is_cut_off(flight.living)
+        state = yield from self._collected(data, index, cohort, upcoming)
+        few = len(state.living) < needed or state.is_cut_off(state.living)
         if few and self._accused_last:
             # Nothing was unmasked: once more, without those whose boxes failed.
-            self._rejected = flight.rejected
-            flight = yield from self._collected(data, index, cohort, upcoming)
-        self._require_neighbours(flight, flight.living, members, "collect")
-        yield from self._unmask(flight, self._slots((), flight.number))
-        self._require_neighbours(flight, flight.answers, members, "unmask")
-        return self._total(question, flight)
+            self._rejected = state.rejected
+            state = yield from self._collected(data, index, cohort, upcoming)
+        self._require_neighbours(state, state.living, members, "collect")
+        yield from self._unmask(state, self._slots((), state.number))
+        self._require_neighbours(state, state.answers, members, "unmask")
+        return self._total(question, state)
 
     def _require_neighbours(
-        self, flight: Flight, left: Container[int], members: tuple[int, ...], stage: str
+        self, state: RoundState, left: Container[int], members: tuple[int, ...], stage: str
     ) -> None:
         """Raise unless enough are left, and enough neighbours of everyone whose secrets must be opened."""
         terms = self._agreement.configuration.terms
-        self._require(left, members, needed_to_open(len(members), terms), stage, flight.refused)
-        if flight.is_cut_off(left):
+        self._require(left, members, needed_to_open(len(members), terms), stage, state.refused)
+        if state.is_cut_off(left):
             missing = [i for i in members if i not in left]
             n_left = len(members) - len(missing)
             needed = max(n_left + 1, len(members) - int(len(members) * terms.dropouts))
-            self._fail(missing, n_left, needed, stage, flight.refused)
+            self._fail(missing, n_left, needed, stage, state.refused)
 
     def _collected(
         self, question: bytes, index: int, cohort: int, upcoming: tuple[int, ...]
-    ) -> Steps[Flight]:
+    ) -> Steps[RoundState]:
         """Collect uploads under a fresh number; return the sum in flight."""
         members = self._agreement.cohort(cohort).members
         needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
@@ -255,17 +255,19 @@ class MaskedSession:
         preparations = {i: one for i, one in arrived.items() if i not in excluded}
         self._require(preparations, members, needed, "prepare", {})
         grid = grid_of(question, len(members))
-        flight = Flight(self._agreement, self._session, number, index, question, cohort, preparations, grid)
-        self._require(set(flight.prepared), members, needed, "prepare", {})
-        flight.dropped = {
+        state = RoundState(
+            self._agreement, self._session, number, index, question, cohort, preparations, grid
+        )
+        self._require(set(state.prepared), members, needed, "prepare", {})
+        state.dropped = {
             i: "prepare" if i in self._channels else "advertise"
-            for i in sorted(set(members) - set(flight.prepared))
+            for i in sorted(set(members) - set(state.prepared))
         }
-        flight.rejected, self._rejected = self._rejected, {}
+        state.rejected, self._rejected = self._rejected, {}
         # A sum of a few may carry key material for a sum of all.
         self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
-        yield from self._collect(flight, self._slots(upcoming or (cohort,), number))
-        return flight
+        yield from self._collect(state, self._slots(upcoming or (cohort,), number))
+        return state
 
     def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
         """Return the number of a sum that the cohort is prepared for, with an exchange if too few are."""
@@ -293,62 +295,62 @@ class MaskedSession:
         self._accused_last = set()
         return excluded
 
-    def _collect(self, flight: Flight, slots: tuple[Slot, ...]) -> Steps[None]:
+    def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         requests = {
             i: self._channels[i].down(
-                flight.number, "collect", flight.collect_request(i, self._lacking(i, slots))
+                state.number, "collect", state.collect_request(i, self._lacking(i, slots))
             )
-            for i in flight.prepared
+            for i in state.prepared
         }
-        requests |= self._ask_to_prepare(flight.number, slots, requests)
-        joined, prepared = set(self._joined), set(flight.prepared)
-        replies = yield Exchange("collect", flight.number, requests)
+        requests |= self._ask_to_prepare(state.number, slots, requests)
+        joined, prepared = set(self._joined), set(state.prepared)
+        replies = yield Exchange("collect", state.number, requests)
 
         def read(client: int, data: bytes) -> Refusal | None:
             if client not in prepared:
-                self._prepared(client, data, flight.number if client in joined else 0)
+                self._prepared(client, data, state.number if client in joined else 0)
                 return None
-            reply: Upload | Refusal = self._opened(client, data, flight.number, "collect", Upload)
+            reply: Upload | Refusal = self._opened(client, data, state.number, "collect", Upload)
             if isinstance(reply, Refusal):
                 return reply
             self._keep(client, reply.preparations, "collect")
-            flight.add(client, reply, self._name(client))
+            state.add(client, reply, self._name(client))
             # Whoever holds an upload holds its whole plaintext: it is in the total, and let go.
             return None
 
         read_replies, rejected = gather(replies, requests, read)
-        flight.note(read_replies, rejected, "collect")
-        flight.close_uploads()
-        codes = {f"box:{j}": j for j in flight.prepared}
-        for accuser, code in flight.refused.items():
+        state.note(read_replies, rejected, "collect")
+        state.close_uploads()
+        codes = {f"box:{j}": j for j in state.prepared}
+        for accuser, code in state.refused.items():
             if code in codes:
                 self._accusers.setdefault(codes[code], set()).add(accuser)
                 self._accused_last.add(codes[code])
 
-    def _unmask(self, flight: Flight, slots: tuple[Slot, ...]) -> Steps[None]:
+    def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         requests = {
             i: self._channels[i].down(
-                flight.number, "unmask", flight.unmask_request(i, self._lacking(i, slots))
+                state.number, "unmask", state.unmask_request(i, self._lacking(i, slots))
             )
-            for i in flight.living
+            for i in state.living
         }
-        requests |= self._ask_to_prepare(flight.number, slots, requests)
+        requests |= self._ask_to_prepare(state.number, slots, requests)
         joined = set(self._joined)
-        replies = yield Exchange("unmask", flight.number, requests)
+        replies = yield Exchange("unmask", state.number, requests)
 
         def read(client: int, data: bytes) -> Unmasking | Refusal | None:
-            if client not in flight.living:
-                self._prepared(client, data, flight.number if client in joined else 0)
+            if client not in state.living:
+                self._prepared(client, data, state.number if client in joined else 0)
                 return None
-            reply: Unmasking | Refusal = self._opened(client, data, flight.number, "unmask", Unmasking)
+            reply: Unmasking | Refusal = self._opened(client, data, state.number, "unmask", Unmasking)
             if isinstance(reply, Unmasking):
                 self._keep(client, reply.preparations, "unmask")
-                flight.answer(client, reply, self._name(client))
+                state.answer(client, reply, self._name(client))
             return reply
 
         read_replies, rejected = gather(replies, requests, read)
-        flight.note(read_replies, rejected, "unmask")
-        for accuser, answer in flight.answers.items():
+        state.note(read_replies, rejected, "unmask")
+        for accuser, answer in state.answers.items():
             for j in answer.left_out:
                 self._accusers.setdefault(j, set()).add(accuser)
 
@@ -356,18 +358,18 @@ class MaskedSession:
         """Do nothing: the server has every total."""
         yield from ()
 
-    def _total(self, question: Question, flight: Flight) -> Total:
-        vector, clipped, contributors = flight.grid.decode(flight.opened())
-        if contributors != len(flight.living):
+    def _total(self, question: Question, state: RoundState) -> Total:
+        vector, clipped, contributors = state.grid.decode(state.opened())
+        if contributors != len(state.living):
             raise IntegrityError(
-                f"sum {flight.number} of {len(flight.living)} clients counts {contributors}: masks did not "
+                f"sum {state.number} of {len(state.living)} clients counts {contributors}: masks did not "
                 "cancel, or a client sent a wrong count; nothing is released. Masked answers do not tell "
                 "which client it was: ask again, or begin a fit without those that you do not trust."
             )
         return Total(
             statistics=question.spec.unflatten(vector),
-            contributors=tuple(sorted(flight.living)),
-            dropped=flight.dropped,
+            contributors=tuple(sorted(state.living)),
+            dropped=state.dropped,
             clipped=clipped,
-            rejected=flight.rejected,
+            rejected=state.rejected,
         )

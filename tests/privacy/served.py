@@ -40,7 +40,7 @@ class Asks:
     def max_sums(self) -> int:
         return len(self.asks)
 
-    def converse(self, setting: Setting) -> Conversation[list[Total]]:
+    def run(self, setting: Setting) -> Conversation[list[Total]]:
         totals = []
         for ask in self.asks:
             totals.append((yield ask))

@@ -175,11 +175,11 @@ def test_limits_narrow_the_ranges_and_set_the_grid() -> None:
 @pytest.mark.parametrize(("inner", "limits"), [(RECORDS, ()), (CLIENTS, LIMITS)], ids=["record", "client"])
 def test_a_noised_question_travels(inner: Question, limits: Any, rehearsal: bool, mechanism: str) -> None:
     question = noised(inner, [7.5, 2.0**40, 33.0][: len(inner.spec.entries)], limits, rehearsal, mechanism)
-    twin = question_from_bytes(question.to_bytes())
-    assert isinstance(twin, Noised) and (twin.rehearsal, twin.mechanism) == (rehearsal, mechanism)
-    assert twin.to_bytes() == question.to_bytes()
-    assert np.array_equal(twin.sigma, question.sigma) and np.array_equal(twin.limits, question.limits)
-    assert np.array_equal(twin.spec.low, question.spec.low)
+    decoded = question_from_bytes(question.to_bytes())
+    assert isinstance(decoded, Noised) and (decoded.rehearsal, decoded.mechanism) == (rehearsal, mechanism)
+    assert decoded.to_bytes() == question.to_bytes()
+    assert np.array_equal(decoded.sigma, question.sigma) and np.array_equal(decoded.limits, question.limits)
+    assert np.array_equal(decoded.spec.low, question.spec.low)
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_no_total_changes_what_the_server_must_know(
     privacy, algorithm = by_server(unit=unit, neighbours=neighbours), FixedKMeans(n_clusters=3, rounds=4)
     configuration = agreed(privacy, algorithm, d)
     rng, ledger, asked = np.random.default_rng(seed), BudgetLedger(configuration), 0
-    conversation = algorithm.converse(
+    conversation = algorithm.run(
         Setting(configuration.clients, d, BOX, privacy=configuration.privacy, noising=1)
     )
     ask = next(conversation)

@@ -12,7 +12,7 @@ from privfed.protocols.client_opened.messages import Contribution, OpenRequest, 
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.session import GroupSession, Standing
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle, Posed, circle_of
+from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt, attempt_of
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.group_masked.group_masked import GroupMasked
 from privfed.protocols.group_masked.masks import MaskedWords
@@ -56,13 +56,13 @@ class Played:
         self.standing.pose(index, Posed(question.to_bytes(), label))
         self.run.draw(question)
 
-    def circle(self, client: int, number: int, index: int, lost: bytes | None = None) -> Circle:
+    def attempt(self, client: int, number: int, index: int, lost: bytes | None = None) -> SumAttempt:
         """Return an attempt at the sum after those that are open, as a client computes it."""
         group = self.standing._group
         assert group is not None
         lost = self.relay._lost_bitmap() if lost is None else lost
         posed = self.standing.ask(index)
-        return circle_of(self.run.configuration, group, client, posed, number, index, lost)
+        return attempt_of(self.run.configuration, group, client, posed, number, index, lost)
 
     def request(self, number: int, index: int, **changed: Any) -> OpenRequest:
         """Return what an honest coordinator would send next, with changes."""

@@ -116,7 +116,7 @@ def test_ranges_of_a_column_over_every_protocol(column: list[float], protocol: s
     class OnlyLocate:
         max_sums = 1
 
-        def converse(self, setting: Setting) -> Any:
+        def run(self, setting: Setting) -> Any:
             return locate(setting, upcoming=(0,))
 
     clients = [np.array([[value, 1.0]]) for value in column for _ in range(3)]

@@ -109,7 +109,7 @@ class FuzzyCMeans:
         rounds = self.max_iter if self.averaging == "weighted" else 1 + SERVER_STEPS * self.max_iter
         return 1 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
 
-    def converse(self, setting: Setting) -> Conversation[FuzzyOutcome]:
+    def run(self, setting: Setting) -> Conversation[FuzzyOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))

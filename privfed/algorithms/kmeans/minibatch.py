@@ -316,7 +316,7 @@ class FederatedMiniBatch:
         """Most sums: the range, and for each restart the start, the rounds and the score."""
         return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))

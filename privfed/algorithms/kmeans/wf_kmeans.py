@@ -74,7 +74,7 @@ class WeightedKMeans:
         """Most sums: the range, the starts, two a round (the second where weights are zero), the scores."""
         return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))

@@ -200,7 +200,7 @@ class FederatedKMeans:
             centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone; the start asks everyone.
         seed: of the start's and the server's random choices.
-        slots: for "slotted": number of all clients, which `converse` puts in itself.
+        slots: for "slotted": number of all clients, which `run` puts in itself.
     """
 
     n_clusters: int
@@ -222,10 +222,10 @@ class FederatedKMeans:
         a_merge = INNER_STEPS if self.merge == "summed" else 1
         return 1 + self.n_init * (max(MOST_START_SUMS, 2 + a_merge) + a_merge * self.max_iter + 1)
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         if self.merge == "slotted" and not self.slots:
-            return (yield from replace(self, slots=len(setting.clients)).converse(setting))
+            return (yield from replace(self, slots=len(setting.clients)).run(setting))
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
         if self.n_clusters > located.n_rows:

@@ -177,7 +177,7 @@ class OneShotKMeans:
             `privfed.algorithms.starts.starts`, or centers of shape (n_clusters, n_features).
         sampled: whether the cohort of round 1 is asked, or everyone.
         seed: of the clients' and the server's random choices.
-        slots: for "slotted": number of all clients, which `converse` puts in itself.
+        slots: for "slotted": number of all clients, which `run` puts in itself.
     """
 
     n_clusters: int
@@ -209,10 +209,10 @@ class OneShotKMeans:
     def _most(self) -> int:
         return self.n_clusters if self.n_local_clusters is None else self.n_local_clusters
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         if self.merge == "slotted" and not self.slots:
-            return (yield from replace(self, slots=len(setting.clients)).converse(setting))
+            return (yield from replace(self, slots=len(setting.clients)).run(setting))
         rng = np.random.default_rng(self.seed)
         located = yield from locate(setting, upcoming=(self._label, EVERYONE))
         if self.n_clusters > located.n_rows:

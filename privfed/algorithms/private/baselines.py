@@ -129,7 +129,7 @@ class LloydBaseline:
         """Most sums: the number of rows, and the rounds."""
         return 1 + MOST_ROUNDS
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Pack a start, then do the rounds."""
         frame, d, k = frame_of(setting), setting.n_features, self.n_clusters
         total = yield Ask(

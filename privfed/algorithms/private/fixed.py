@@ -60,7 +60,7 @@ class FixedKMeans:
         """Sums: three of the scale, the start, the rounds; two more for clients."""
         return 6 + self.rounds
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" with clients in the place of records."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
         if setting.privacy is None or setting.privacy.unit == "record":

@@ -182,7 +182,7 @@ class PrivateKMeans:
         """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more for clients."""
         return 7 + MOST_ROUNDS
 
-    def converse(self, setting: Setting) -> Conversation[ClusteringOutcome]:
+    def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" with clients in the place of records."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
         if setting.privacy is None or setting.privacy.unit == "record":

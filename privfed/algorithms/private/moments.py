@@ -52,7 +52,7 @@ class PrivateMoments:
         """Most sums: client sizes, those of the scale, offsets and squares."""
         return 6
 
-    def converse(self, setting: Setting) -> Conversation[Moments]:
+    def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the moments; at unit "client" with clients in the place of records."""
         conversation = self._moments(setting) if self.spread else _rows(setting)
         if setting.privacy is None or setting.privacy.unit == "record":

@@ -100,7 +100,7 @@ class PrivateSelection:
         """Most sums: those of the algorithm."""
         return self.algorithm.max_sums
 
-    def converse(self, setting: Setting) -> Conversation[Selected]:
+    def run(self, setting: Setting) -> Conversation[Selected]:
         """Ask for the coreset, choose on it, and refine.
 
         Raises:

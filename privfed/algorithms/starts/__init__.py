@@ -1,1 +1,1 @@
-"""Starting centroids, each found through the door."""
+"""Starting centroids, each found by questions to the clients."""

@@ -1,4 +1,4 @@
-"""Starting centroids, each found through the door.
+"""Starting centroids, each found by questions to the clients.
 
 `coreset` asks for counts and sums in public cells, once a run, and seeds on the cells' means. Reveals to
 whoever opens the total: those counts and sums over all clients; a cell can hold a single row.

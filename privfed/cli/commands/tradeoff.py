@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from privfed import experiments
 from privfed.errors import ArgumentError
 from privfed.experiments.report.claims import SCORED
-from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.report import PAGE, answers, write_report
 from privfed.experiments.report.summary import Row, claims_of, shown
 from privfed.experiments.running.planning import Plan, plan
@@ -124,7 +124,7 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
         click.echo(f"{name}, {within}: {found}{cost}")
     for name, claim in claims_of(rows).items():
         click.echo(f"{name}: {claim.line}.")
-    for one in together(rows):
+    for one in composed_budgets(rows):
         click.echo(f"All fits together, {one}")
     if claims_of(rows):
         click.echo(SCORED)

@@ -125,7 +125,7 @@ def server_saw(opens_to: str, reveals: str) -> str:
 
 
 def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
-    """Ask through the model's door how its clusters agree with the clients' labels."""
+    """Ask in the model's federation how its clusters agree with the clients' labels."""
     asked, _ = model.transcript_.totals()[-1]
     ranges = question_from_bytes(asked.question).ranges
     question = Contingency(ranges=ranges, centers=model.cluster_centers_, n_labels=n_labels)

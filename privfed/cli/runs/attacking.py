@@ -103,7 +103,7 @@ CATALOGUE: dict[str, Callable[[Target], Prepared]] = {
         target.truth,
     ),
     "fuzzy-inversion": _on_client(lambda client: attacks.FuzzyInversion(client)),
-    "holders": _whole(attacks.ClusterHolders),
+    "cluster-membership": _whole(attacks.ClusterMembership),
     "linkage": _whole(attacks.Linkage),
     "membership": _membership,
     "noisy-differencing": lambda target: _on_client(

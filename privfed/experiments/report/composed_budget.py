@@ -18,7 +18,7 @@ from privfed.privacy.renyi import renyi_epsilon
 
 
 @dataclass(frozen=True)
-class Together:
+class ComposedBudget:
     """All fits under one unit and relation on the same rows.
 
     Args:
@@ -54,7 +54,7 @@ class Together:
         return text
 
 
-def together(rows: Sequence[Row]) -> list[Together]:
+def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
     """Return what the fits of a study amount to, for each data set, unit and relation."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
@@ -66,7 +66,7 @@ def together(rows: Sequence[Row]) -> list[Together]:
     return [_of(key, own, rows) for key, own in groups.items()]
 
 
-def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> Together:
+def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> ComposedBudget:
     digest, where, unit, neighbours = key
     claims = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy is not None]
     delta = max(claim.delta for claim, _ in claims)
@@ -77,7 +77,7 @@ def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row])
     beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]
     beside = [row for row in beside if where in ("", row.setup.labels["partition"])]
     name = own[0].setup.labels["data"]
-    return Together(
+    return ComposedBudget(
         data=f"{name} / {where}" if where else name,
         unit=unit,
         neighbours=neighbours,

@@ -20,7 +20,7 @@ from privfed.attacks import ActiveAttack
 from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
-from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.parties import saw
 from privfed.experiments.report.pictures import Number, Picture
 from privfed.experiments.report.remarks import (
@@ -71,7 +71,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
         ("leakage", "Leakage over the rounds", _group(rows, "leaks")),
         ("privacy", "Price of differential privacy", _group(rows, "frontier")),
         ("clients", "Number of clients", _figures(scaling(rows), rows)),
-        ("together", "All fits together", _together(rows)),
+        ("together", "All fits together", _composed_budgets(rows)),
         ("cost", "Cost", _group(rows, "costs")),
         ("convergence", "Convergence", _group(rows, "convergence") + _unconverged(rows)),
         ("table", "All configurations", _table(plan, rows)),
@@ -240,8 +240,8 @@ def _cell(one: str | Number, rows: Sequence[Row]) -> str:
     return f'<td class="number">{_figure(one.value, one.sd, 0, rows[one.row - 1], one.name)}</td>'
 
 
-def _together(rows: Sequence[Row]) -> str:
-    told = "".join(f"<li>{escape(str(one))}</li>" for one in together(rows))
+def _composed_budgets(rows: Sequence[Row]) -> str:
+    told = "".join(f"<li>{escape(str(one))}</li>" for one in composed_budgets(rows))
     if not told:
         return ""
     return (

@@ -16,7 +16,7 @@ from privfed.core.files import replaced
 from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.compare import FORMAT
-from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.remarks import remarks
 from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, plain
 from privfed.experiments.running.planning import Plan
@@ -112,7 +112,7 @@ def _document(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advic
         "seeds": plan.seeds,
         "configurations": [plain(row) for row in rows],
         "scored": SCORED,
-        "together": [asdict(one) for one in together(rows)],
+        "together": [asdict(one) for one in composed_budgets(rows)],
         "advice": [
             {
                 "data": name,

@@ -111,8 +111,10 @@ class _Checks:
         self._check_attacks(setup, trial)
         label = tuple(setup.labels.values())
         same = "two configurations are the same: this one and {}."
-        if not self._is_twin(self._seen, setup.id, same, setup, paths):
-            self._is_twin(self._named, label, "two configurations are called {}; name them.", setup, paths)
+        if not self._is_repeated(self._seen, setup.id, same, setup, paths):
+            self._is_repeated(
+                self._named, label, "two configurations are called {}; name them.", setup, paths
+            )
 
     def _known(self, problem: str, paths: Sequence[KeyPath]) -> bool:
         """Say whether tables of this configuration were told of this problem already."""
@@ -136,7 +138,7 @@ class _Checks:
                 if path not in self._mistakes.broken:
                     self._mistakes.add(str(error), path)
 
-    def _is_twin(
+    def _is_repeated(
         self, known: _Known, key: object, problem: str, setup: Setup, paths: tuple[KeyPath, ...]
     ) -> bool:
         """Take note of a configuration, or say which tables make it the same as an earlier one."""

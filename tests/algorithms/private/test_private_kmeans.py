@@ -63,7 +63,7 @@ def test_without_noise_it_finds_the_clusters_and_spends_all_of_its_budget(
 ) -> None:
     algorithm = PrivateKMeans(n_clusters=3)
     outcome, asks = driven(
-        algorithm.converse(setting(domain, neighbours=neighbours)), lambda ask: total_of(ask, ROWS)
+        algorithm.run(setting(domain, neighbours=neighbours)), lambda ask: total_of(ask, ROWS)
     )
     found = outcome.centers[np.argsort(outcome.centers[:, 0])]
     np.testing.assert_allclose(found, CENTERS[np.argsort(CENTERS[:, 0])], atol=0.02)
@@ -76,9 +76,7 @@ def test_many_dimensions_get_a_wide_round() -> None:
     centers = RNG.uniform(-0.7, 0.7, (4, 6))
     rows = np.clip(centers[RNG.integers(4, size=20_000)] + 0.1 * RNG.standard_normal((20_000, 6)), -1, 1)
     algorithm = PrivateKMeans(n_clusters=4)
-    outcome, asks = driven(
-        algorithm.converse(setting(Box(-1, 1), d=6)), lambda ask: total_of(ask, rows, std=1.0)
-    )
+    outcome, asks = driven(algorithm.run(setting(Box(-1, 1), d=6)), lambda ask: total_of(ask, rows, std=1.0))
     assert [ask.purpose for ask in asks].count("wide") == 1
     nearest = np.linalg.norm(centers[:, None] - outcome.centers, axis=2).min(axis=1)
     assert nearest.max() < 0.1
@@ -164,4 +162,4 @@ def test_clients_in_the_place_of_records_spend_the_share_and_bound_each_entry() 
 
 def test_it_needs_privacy_and_a_domain() -> None:
     with pytest.raises(PrivacyError, match="privacy=Privacy"):
-        next(PrivateKMeans(n_clusters=2).converse(Setting(("0",), 2, Box(-1, 1))))
+        next(PrivateKMeans(n_clusters=2).run(Setting(("0",), 2, Box(-1, 1))))

@@ -1,4 +1,4 @@
-"""Starts come through the door, lie where the data lies, and show nothing of small clients."""
+"""Starts come from questions, lie where the data lies, and show nothing of small clients."""
 
 from typing import Any
 

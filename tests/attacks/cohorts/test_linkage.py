@@ -69,24 +69,24 @@ def test_signature_does_not_depend_on_the_centroids():
     assert signature(Statistics(inertia=[1.0])) is None
 
 
-def holders(population, *, view=None, **words):
+def membership(population, *, view=None, **words):
     model = DWFKMeans(5, local_iter=1, tol=0.0, random_state=0, **words).fit(population.clients)
     prior = Prior(sample=population.draw(1000))
     view = model.transcript_.view(view or "server")
-    result = attacks.ClusterHolders().run(view, prior, np.random.default_rng(0))
+    result = attacks.ClusterMembership().run(view, prior, np.random.default_rng(0))
     return evaluate(result, Truth(population.clients))
 
 
 def test_plain_counts_tell_who_holds_a_cluster():
-    report = holders(mixture(0, concentration=0.3), protocol="plain", max_iter=20)
+    report = membership(mixture(0, concentration=0.3), protocol="plain", max_iter=20)
     assert report.recovered == report.precision == 1.0
     assert report.linked
 
 
 def test_totals_of_changing_cohorts_tell_it_too_and_those_of_everyone_do_not():
     population = mixture(1, n_clients=12, concentration=0.2)
-    sampled = holders(population, protocol="masked", max_iter=25, clients_per_round=5)
-    everyone = holders(population, protocol="masked", max_iter=25)
+    sampled = membership(population, protocol="masked", max_iter=25, clients_per_round=5)
+    everyone = membership(population, protocol="masked", max_iter=25)
     assert sampled.recovered >= 0.9
     assert sampled.precision >= 0.9
     assert everyone.recovered <= everyone.baseline
@@ -102,8 +102,8 @@ def test_a_cluster_without_rows_in_a_cohort_clears_all_its_members():
     np.testing.assert_allclose(asked @ counts, totals, atol=0.01)
 
 
-def test_holders_without_counts_says_so():
+def test_cluster_membership_without_counts_says_so():
     model = DWFKMeans(3, protocol="masked", max_iter=2).fit(mixture(0, n_clients=4).clients)
     view = model.transcript_.view("observer")
-    found = attacks.ClusterHolders().run(view, Prior(), np.random.default_rng(0))
+    found = attacks.ClusterMembership().run(view, Prior(), np.random.default_rng(0))
     assert isinstance(found, attacks.NotRun) and "it reads counts by cluster" in found.why

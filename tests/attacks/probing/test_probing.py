@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy
 from privfed.attacks import Oracle, Probing
-from privfed.attacks.probing.cumulative_profile import Staircase, pairs
+from privfed.attacks.probing.cumulative_profile import CumulativeProfile, pairs
 from privfed.attacks.probing.matching import joined
 from privfed.core.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, ProtocolError
@@ -143,7 +143,7 @@ def test_pairs_put_borders_where_they_are_wanted(seed: int, n_centers: int) -> N
 def test_a_staircase_never_says_what_is_not_so(seed: int, least: int) -> None:
     rng = np.random.default_rng(seed)
     values = np.sort(rng.uniform(-1, 1, 12))
-    stairs = Staircase(-1.0, 1.0, 12.0, np.array([values.sum()]))
+    profile = CumulativeProfile(-1.0, 1.0, 12.0, np.array([values.sum()]))
     for _ in range(4):
         places = pairs(np.sort(rng.uniform(-1, 1, 2)), 2.0, 4)
         cell = np.abs(values[:, None] - places).argmin(axis=1)
@@ -151,8 +151,8 @@ def test_a_staircase_never_says_what_is_not_so(seed: int, least: int) -> None:
         counts = np.bincount(cell, minlength=n).astype(float)
         counts[counts < least] = 0.0
         sums = np.array([values[cell == j].sum() if counts[j] else 0.0 for j in range(n)])[:, None]
-        stairs.learn(places, counts, sums, least)
-    slabs = stairs.slabs()
+        profile.learn(places, counts, sums, least)
+    slabs = profile.slabs()
     true = np.histogram(values, slabs.borders)[0]
     np.testing.assert_array_equal(slabs.counts, true)
     np.testing.assert_allclose(slabs.sums.sum(), values.sum())

@@ -18,13 +18,13 @@ from privfed import FKM, KFED
 from privfed.attacks.base.bounds import Cells, linear_bound
 from privfed.attacks.base.evidence import Evidence, Observation, Scored
 from privfed.attacks.base.measures import matches
-from privfed.attacks.reconstruction.iterative_removal import peel
+from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.core.domain import FloatArray
 from privfed.numerics.distances import cell_sums, squared_distances
 from tests.attacks.figures import SEEDS, differenced, line, mixture, real
 
 
-def peeled(
+def taken(
     rows: FloatArray, cells: Sequence[Sequence[Cells]], scored: tuple[Scored, ...]
 ) -> tuple[float, float, float, float]:
     """Peel sequences of cells; return right claims, claims and the linear bound, of the rows, and seconds."""
@@ -36,7 +36,7 @@ def peeled(
     low, high = rows.min(axis=0), rows.max(axis=0)
     evidence = Evidence(0, seen, scored, float(len(rows)), rows.sum(axis=0), low, high)
     began = time.process_time()
-    found, _ = peel(evidence, np.random.default_rng(0))
+    found, _ = removed(evidence, np.random.default_rng(0))
     seconds = time.process_time() - began
     right = int((matches(found, rows, 1e-8) >= 0).sum())
     bound = linear_bound([one.cells for one in seen], rows)
@@ -64,7 +64,7 @@ def partitions() -> None:
                 rows[rng.choice(100, 10, replace=False)] + rng.normal(size=(10, 2))
                 for _ in range(n_partitions)
             ]
-            found.append(peeled(rows, [[Cells.around(one)] for one in centers], ()))
+            found.append(taken(rows, [[Cells.around(one)] for one in centers], ()))
         shown(f"{n_partitions} partitions", found)
 
 
@@ -101,7 +101,7 @@ def random_rows() -> None:
                 for one in last
                 if one is not None
             )
-            found.append(peeled(clients[0], cells, scored))
+            found.append(taken(clients[0], cells, scored))
         shown(f"{name}, {n_init} starts at rows, {seeds} seeds", found)
 
 

@@ -31,7 +31,7 @@ def reports(model, population, *only):
         Disaggregation(),
         Tomography(0, n_particles=500),
         Tomography(None, n_particles=500),
-        attacks.ClusterHolders(),
+        attacks.ClusterMembership(),
         attacks.FuzzyInversion(0),
         attacks.FuzzyInversion(None),
         attacks.Linkage(),
@@ -61,10 +61,10 @@ def test_where_clients_open_the_server_has_nothing_to_attack(protocol):
 def test_a_masked_sum_shows_no_single_client():
     population = mixture(0, n_clients=6, n_rows=20, concentration=0.3)
     found = reports(
-        DWFKMeans(3, local_iter=1, init="kfed", max_iter=6), population, "Linkage", "ClusterHolders"
+        DWFKMeans(3, local_iter=1, init="kfed", max_iter=6), population, "Linkage", "ClusterMembership"
     )
     assert found["Linkage"].status == Status.NOT_APPLICABLE
-    assert found["ClusterHolders"].recovered <= found["ClusterHolders"].baseline
+    assert found["ClusterMembership"].recovered <= found["ClusterMembership"].baseline
 
 
 def test_hidden_number_of_rows_is_told_by_memberships_and_not_by_their_total():

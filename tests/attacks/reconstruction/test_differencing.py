@@ -13,7 +13,7 @@ from privfed.attacks.base.bounds import Cells, linear_bound
 from privfed.attacks.base.evidence import Evidence, Observation, Scored, evidence_of
 from privfed.attacks.base.measures import matches
 from privfed.attacks.reconstruction.derivations import derive, derive_unions, surely_alone
-from privfed.attacks.reconstruction.iterative_removal import error_of, peel, typicality
+from privfed.attacks.reconstruction.iterative_removal import error_of, removed, typicality
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -51,7 +51,7 @@ def test_rows_that_stand_alone_in_a_cell_are_claimed(seed: int, n: int, d: int) 
     cells = Cells.around(rng.normal(size=(6, d)))
     labels = cells.place(rows)
     alone = rows[np.bincount(labels, minlength=6)[labels] == 1]
-    found, sure = peel(evidence(rows, [cells]), rng)
+    found, sure = removed(evidence(rows, [cells]), rng)
     assert (matches(alone, found, 1e-9) >= 0).all()
     assert (sure[: len(alone)] == 1.0).all()
 
@@ -303,7 +303,7 @@ def test_random_partitions_give_most_of_what_they_determine() -> None:
     rng = np.random.default_rng(5)
     (rows, *_), _ = mixture(5, 60, 2)
     partitions = [Cells.around(rows[rng.choice(60, 8, replace=False)] + 0.1) for _ in range(40)]
-    found, _ = peel(evidence(rows, partitions), rng)
+    found, _ = removed(evidence(rows, partitions), rng)
     right = matches(found, rows, 1e-8) >= 0
     assert right.mean() >= 0.95
     assert right.sum() >= 0.85 * 60 * linear_bound(partitions, rows)

@@ -11,7 +11,7 @@ from privfed.attacks import Differencing, Prior
 from privfed.attacks.base.bounds import linear_bound
 from privfed.attacks.base.evidence import Evidence, answers_of, evidence_of
 from privfed.attacks.reconstruction.differencing import readings, with_clusterings
-from privfed.attacks.reconstruction.iterative_removal import peel
+from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.lattice import reduced, whole_combinations
 from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
 from privfed.core.domain import FloatArray
@@ -86,17 +86,17 @@ def test_two_means_that_share_all_cells_are_told_apart_by_another_clustering() -
     view = fitted(real("breast_cancer", 1), 10, 1, n_init=6, max_iter=1).transcript_.view("server")
     evidence, rng = evidence_of(view, 0), np.random.default_rng(0)
     clusterings = clusterings_of(list(answers_of(view, 0)))
-    peeled = [
-        peel(Evidence(0, one.observations, (), np.nan, None, evidence.low, evidence.high), rng)[0]
+    taken = [
+        removed(Evidence(0, one.observations, (), np.nan, None, evidence.low, evidence.high), rng)[0]
         for one in clusterings
     ]
-    short = [i for i, own in enumerate(peeled) if len(own) == 8]
-    offered = np.concatenate(peeled)
+    short = [i for i, own in enumerate(taken) if len(own) == 8]
+    offered = np.concatenate(taken)
     assert short
-    whole = [one for i in short for one in completed(clusterings[i], peeled[i], offered)]
+    whole = [one for i in short for one in completed(clusterings[i], taken[i], offered)]
     assert whole
     assert {len(one) for one in whole} == {10}
-    assert not completed(clusterings[short[0]], peeled[short[0]], offered[:0])
+    assert not completed(clusterings[short[0]], taken[short[0]], offered[:0])
 
 
 def test_a_kfed_start_shows_more_rows_than_the_rounds() -> None:
@@ -114,7 +114,7 @@ def test_what_clusterings_say_is_what_their_rows_say() -> None:
     view = fitted(clients, 10, 0, n_init=5, max_iter=20).transcript_.view("server")
     evidence, rng = evidence_of(view, 0), np.random.default_rng(0)
     left = readings(evidence, view, rng)
-    larger, _ = with_clusterings(evidence, peel(evidence, rng), left, rng)
+    larger, _ = with_clusterings(evidence, removed(evidence, rng), left, rng)
     assert len(left) == 5
     new = larger.observations[len(evidence.observations) :]
     assert len(new) >= 3

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.summary import Row
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import Privately
@@ -33,13 +33,13 @@ def row(small: Plan, privacy: Privately | None, fits: int, **labels: str) -> Row
 
 
 def test_one_fit_amounts_to_its_own_claim(small: Plan) -> None:
-    (one,) = together([row(small, claim(2.0), 1)])
+    (one,) = composed_budgets([row(small, claim(2.0), 1)])
     assert one.epsilon == pytest.approx(2.0, rel=1e-9)
     assert (one.fits, one.rehearsed, one.open_fits, one.delta) == (1, 0, 0, 1e-6)
 
 
 def test_the_costs_of_fits_add_up(small: Plan) -> None:
-    (one,) = together([row(small, claim(1.0), 3), row(small, claim(4.0), 2)])
+    (one,) = composed_budgets([row(small, claim(1.0), 3), row(small, claim(4.0), 2)])
     mu = math.sqrt(3 * gdp_mu(1.0, 1e-6) ** 2 + 2 * gdp_mu(4.0, 1e-6) ** 2)
     assert one.fits == 5
     assert one.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6), rel=1e-9)
@@ -47,27 +47,27 @@ def test_the_costs_of_fits_add_up(small: Plan) -> None:
 
 
 def test_with_skellam_noise_the_bound_is_of_renyi_differential_privacy(small: Plan) -> None:
-    (alone,) = together([row(small, claim(mechanism="skellam"), 1)])
+    (alone,) = composed_budgets([row(small, claim(mechanism="skellam"), 1)])
     assert alone.epsilon == pytest.approx(1.0, rel=1e-6)
-    (mixed,) = together([row(small, claim(mechanism="skellam"), 1), row(small, claim(), 9)])
-    (gaussian,) = together([row(small, claim(), 10)])
+    (mixed,) = composed_budgets([row(small, claim(mechanism="skellam"), 1), row(small, claim(), 9)])
+    (gaussian,) = composed_budgets([row(small, claim(), 10)])
     # 3.7549 by the Renyi bounds of the ten budgets, which the exact curve of ten Gaussian fits is below.
     assert gaussian.epsilon < mixed.epsilon == pytest.approx(3.7549, abs=1e-3)
 
 
 def test_clients_are_units_of_their_partition_and_rows_of_their_data(small: Plan) -> None:
     rows = [row(small, claim(unit=unit), 1, partition=how) for unit in ("record", "client") for how in "ab"]
-    found = {one.data: one.fits for one in together(rows)}
+    found = {one.data: one.fits for one in composed_budgets(rows)}
     data = small.setups[0].labels["data"]
     assert found == {data: 2, f"{data} / a": 1, f"{data} / b": 1}
 
 
 def test_fits_without_a_guarantee_and_rehearsals_are_said(small: Plan) -> None:
-    (one,) = together([row(small, claim(rehearsal=True), 2), row(small, None, 3)])
+    (one,) = composed_budgets([row(small, claim(rehearsal=True), 2), row(small, None, 3)])
     assert (one.rehearsed, one.open_fits) == (2, 3)
     assert "nobody is protected" in str(one)
     assert "3 fits on the same rows have none" in str(one)
 
 
 def test_a_study_without_privacy_claims_nothing(small: Plan) -> None:
-    assert together([row(small, None, 3)]) == []
+    assert composed_budgets([row(small, None, 3)]) == []

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from privfed.experiments.report.anchors import ANCHORS, EPSILONS
-from privfed.experiments.report.composed_budget import together
+from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.pictures import _anchors, by_data, frontier
 from privfed.experiments.report.report import write_report
 from privfed.experiments.report.summary import Row
@@ -136,7 +136,7 @@ def test_published_curves_are_shown_for_their_own_data_only(
 
 def test_what_all_fits_amount_to_is_said(private: tuple[Path, Plan, list[Row]]) -> None:
     folder, _, rows = private
-    (one,) = together(rows)
+    (one,) = composed_budgets(rows)
     assert one.epsilon > 10.0
     assert str(one) in (folder / "report.html").read_text("utf-8")
     assert json.loads((folder / "results.json").read_text("utf-8"))["together"] == [dataclasses.asdict(one)]

@@ -205,7 +205,7 @@ def test_totals_with_and_without_a_client_show_it_to_the_server_with_a_colluder(
     played = Played(n=6)
     played.pose(1)
     lost = bytes([0, 0, 0, 0, 0, 1])
-    circles = [played.circle(1, 2, 1), played.circle(1, 3, 1, lost)]
+    circles = [played.attempt(1, 2, 1), played.attempt(1, 3, 1, lost)]
     first = played.sealed(2, 1, played.collect(2, 1), bytes(6))
     second = played.sealed(3, 1, played.collect(3, 1, totals=(), lost=lost), lost)
     group, scheme = played.group(1), played.relay._scheme
@@ -225,7 +225,7 @@ def test_different_stories_about_who_is_lost_open_nothing() -> None:
         for lost in stories:
             sealed = played.sealed(2, 1, chosen, lost)
             with pytest.raises(IntegrityError, match="not the sum"):
-                played.relay._scheme.open(played.group(1), played.circle(1, 2, 1, lost), sealed.body)
+                played.relay._scheme.open(played.group(1), played.attempt(1, 2, 1, lost), sealed.body)
 
 
 def test_an_upload_of_another_sum_in_a_total_opens_nothing() -> None:
@@ -237,7 +237,7 @@ def test_an_upload_of_another_sum_in_a_total_opens_nothing() -> None:
     for mixed in ({**new, 2: old[2]}, {**new, 2: new[3]}, {i: new[i] for i in range(4)}, old):
         sealed = played.sealed(3, 2, mixed, bytes(5))
         with pytest.raises(IntegrityError, match="not the sum"):
-            played.relay._scheme.open(played.group(1), played.circle(1, 3, 2), sealed.body)
+            played.relay._scheme.open(played.group(1), played.attempt(1, 3, 2), sealed.body)
 
 
 def test_messages_of_another_set_up_are_refused() -> None:

@@ -30,7 +30,7 @@ from privfed.protocols.client_opened.client import GroupClient
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import Opened, Scheme
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle, Posed
+from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt
 from privfed.protocols.crypto.keys import Identity, Registry
 from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.channel import Channel
@@ -49,7 +49,7 @@ class OwnReplica:
     """
 
     def __init__(self, estimator: DWFKMeans, setting: Setting) -> None:
-        self._conversation = estimator._algorithm(setting.n_features, 7).converse(setting)
+        self._conversation = estimator._algorithm(setting.n_features, 7).run(setting)
         self.asks: list[Ask] = [next(self._conversation)]
         self.outcome: ClusteringOutcome | None = None
         self.change: Callable[[Ask], Ask] = lambda ask: ask
@@ -209,8 +209,8 @@ def test_the_last_bits_of_a_question_may_differ_between_machines(blobs: list[Flo
 class Elsewhere(MaskScheme):
     """A scheme of which one client computes other integers."""
 
-    def open(self, group: Group, circle: Circle, body: bytes) -> Opened:
-        return replace(super().open(group, circle, body), integers=b"others")
+    def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
+        return replace(super().open(group, attempt, body), integers=b"others")
 
 
 def test_a_replica_that_holds_another_total_stops_the_run_and_is_named(blobs: list[FloatArray]) -> None:

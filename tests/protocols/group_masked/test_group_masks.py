@@ -19,7 +19,7 @@ from privfed.core.messages import decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import IntegrityError
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Circle
+from privfed.protocols.client_opened.sum_attempt import SumAttempt
 from privfed.protocols.crypto.fixed_point import Layout, Words
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.crypto.keystream import keystream
@@ -105,10 +105,10 @@ def test_a_total_that_was_changed_anywhere_is_not_opened(question: Vectors, chan
     played = Played(n=4)
     played.pose(1, question)
     sealed = played.sealed(2, 1, played.collect(2, 1), bytes(4))
-    circle, scheme = played.circle(1, 2, 1), MaskScheme()
-    scheme.open(played.group(1), circle, sealed.body)
+    attempt, scheme = played.attempt(1, 2, 1), MaskScheme()
+    scheme.open(played.group(1), attempt, sealed.body)
     with pytest.raises(IntegrityError, match="not the sum"):
-        scheme.open(played.group(1), circle, changed(sealed.body, change))
+        scheme.open(played.group(1), attempt, changed(sealed.body, change))
 
 
 # --- what an upload and a sum show ---
@@ -138,14 +138,14 @@ def test_a_server_with_one_client_sees_nothing_but_the_total_of_the_others() -> 
     with seeded(6):
         played = Played(n=5)
         played.pose(1, MANY)
-        circle, group = played.circle(4, 2, 1), played.group(4)
+        attempt, group = played.attempt(4, 2, 1), played.group(4)
         replies = played.collect(2, 1)
     # What the colluder knows: the group mask, and its own masks with each other.
     known = {
-        j: keystream(masks._pair_stream(group, circle, j), words_of(replies[0].body).size) for j in range(4)
+        j: keystream(masks._pair_stream(group, attempt, j), words_of(replies[0].body).size) for j in range(4)
     }
     left = {j: words_of(replies[j].body) - known[j] for j in range(4)}
-    left[0] = left[0] - keystream(masks._group_key(group, circle), left[0].size)
+    left[0] = left[0] - keystream(masks._group_key(group, attempt), left[0].size)
     for size in (1, 2, 3):
         for some in itertools.combinations(range(4), size):
             assert p_value(np.sum([left[j] for j in some], axis=0)) > 1e-6, some
@@ -153,9 +153,9 @@ def test_a_server_with_one_client_sees_nothing_but_the_total_of_the_others() -> 
     np.testing.assert_array_equal(np.sum(list(left.values()), axis=0), others)
 
 
-def group_mask_alone(group: Group, circle: Circle) -> list[tuple[bytes, int]]:
+def group_mask_alone(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
     """Return the masks of a sum without pairs: one stream that all clients know."""
-    return [(masks._group_key(group, circle), 1)]
+    return [(masks._group_key(group, attempt), 1)]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -164,9 +164,9 @@ def test_one_clients_keys_open_no_upload(monkeypatch: pytest.MonkeyPatch, guarde
     if not guarded:
         monkeypatch.setattr(masks, "_masks", group_mask_alone)
     played.pose(1)
-    circle, group = played.circle(4, 2, 1), played.group(4)
+    attempt, group = played.attempt(4, 2, 1), played.group(4)
     replies = played.collect(2, 1)
-    stream = keystream(masks._group_key(group, circle), words_of(replies[0].body).size)
+    stream = keystream(masks._group_key(group, attempt), words_of(replies[0].body).size)
     opened = [bool((words_of(replies[j].body) - stream == encoded(played, j)).all()) for j in range(4)]
     assert opened == [not guarded] * 4
 
@@ -177,8 +177,8 @@ def test_a_stream_that_is_used_twice_shows_the_difference_of_two_answers(
     # Ours first; then the guard is taken out: streams that are not bound to the header of the sum.
     honest = masks._masks
 
-    def unbound(group: Group, circle: Circle) -> list[tuple[bytes, int]]:
-        return honest(group, replace(circle, header=bytes(32)))
+    def unbound(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
+        return honest(group, replace(attempt, header=bytes(32)))
 
     for guarded in (True, False):
         played = Played(n=5)
@@ -196,9 +196,9 @@ def test_no_stream_is_used_twice_in_sums_that_are_asked_again(monkeypatch: pytes
     used: list[tuple[int, bytes]] = []
     honest = masks._masks
 
-    def watched(group: Group, circle: Circle) -> list[tuple[bytes, int]]:
-        used.extend((circle.me, key) for key, _ in honest(group, circle))
-        return honest(group, circle)
+    def watched(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
+        used.extend((attempt.me, key) for key, _ in honest(group, attempt))
+        return honest(group, attempt)
 
     monkeypatch.setattr(masks, "_masks", watched)
     played = Played(n=8, sums=2)

@@ -24,7 +24,7 @@ from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.masked import session
 from privfed.protocols.masked.bindings import pair_mask_key, self_mask_key
 from privfed.protocols.masked.messages import Upload
-from privfed.protocols.masked.round_state import Flight
+from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import Secrets
 from privfed.protocols.setup.messages import Envelope
 from privfed.protocols.setup.rules import threshold
@@ -284,30 +284,30 @@ def test_no_mask_is_used_for_two_clients_or_two_sums() -> None:
 
 
 def test_answers_below_the_threshold_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    flights: list[Flight] = []
+    states: list[RoundState] = []
 
-    class Kept(Flight):
+    class Kept(RoundState):
         def __init__(self, *args: object) -> None:
             super().__init__(*args)  # type: ignore[arg-type]
-            flights.append(self)
+            states.append(self)
 
-    monkeypatch.setattr(session, "Flight", Kept)
+    monkeypatch.setattr(session, "RoundState", Kept)
     run = Sums(Masked(), 7)
     t = threshold(7, run.configuration.terms)
     for lost in range(7 - t, 7):
         with pytest.raises(NotEnoughClientsError):
             run.ask(None, 0, (0,), *(Fault(i, "unmask", "lost-reply") for i in range(lost)))
-        flight = flights[-1]
-        assert len(flight.answers) == 7 - lost <= t
+        state = states[-1]
+        assert len(state.answers) == 7 - lost <= t
         with pytest.raises(IntegrityError):
-            flight.opened()
+            state.opened()
         # Nor with fewer shares than the threshold asks for.
         for fewer in range(1, t + 1):
-            flight._threshold = fewer
-            assert flight._unlock() == {}
+            state._threshold = fewer
+            assert state._unlock() == {}
     # One more, and it opens.
     run.ask(None, 0, (0,), *(Fault(i, "unmask", "lost-reply") for i in range(6 - t)))
-    assert len(flights[-1].answers) == t + 1
+    assert len(states[-1].answers) == t + 1
 
 
 def test_answers_of_two_sums_do_not_open_either(monkeypatch: pytest.MonkeyPatch) -> None:
