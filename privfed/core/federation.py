@@ -1,4 +1,4 @@
-"""The one door out of the clients: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
+"""The one door: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
 
 from __future__ import annotations
 

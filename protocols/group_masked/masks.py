@@ -186,8 +186,8 @@ def _grid(attempt: SumAttempt) -> Grid:
 def _wrong(attempt: SumAttempt) -> IntegrityError:
     return IntegrityError(
         f"what the coordinator sent is not the sum of the {len(attempt.members)} clients that it names: "
-        "masks or check words do not fit, its own or those of a client. Nothing is released and the fit ends; "
-        "begin a new one."
+        "masks or check words do not fit, its own or those of a client. Nothing is released and the fit "
+        "ends; begin a new one."
     )
 
 

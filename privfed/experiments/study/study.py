@@ -37,7 +37,7 @@ class Data(_Table, frozen=True, kw_only=True):
         name: what the report calls it; by default the source.
         group: of a file: the column that names each row's client.
         label: of a file: the column of true labels.
-        standardise: bring each feature to mean 0 and variance 1 (the pooled rows' own, outside any secure sum).
+        standardise: bring each feature to mean 0 and variance 1 (the pooled rows' own, in the clear).
         center: public number that is subtracted from every value.
         unit: public number, above 0, that every value is divided by after that.
         low: declared lowest value of every feature, after scaling; rows below it are clipped.
