@@ -1,1 +1,1 @@
-"""The nouns: questions, statistics, secure sums, engines, transcripts, and the federation that joins them."""
+"""The core types: questions, statistics, secure sums, engines, transcripts, and the federation of them."""

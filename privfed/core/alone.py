@@ -1,8 +1,8 @@
-"""Sums over a row's own values that no other row can change, not even in the last bit.
+"""Row-wise sums in which a row's result depends on no other row, not even in the last bit.
 
-A product of matrices, and whatever a library adds in blocks, may round a row differently beside other rows.
-Here whole columns are added: each value of a result is made of its own row by operations on single values,
-which IEEE 754 fixes, in an order that depends on the number of columns only.
+A matrix product, or a library function that adds in blocks, may round a row's result differently when there
+are other rows. Here whole columns are added instead: each result is computed from its own row by elementwise
+operations, whose rounding IEEE 754 fixes, in an order that depends on the number of columns only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 _BLOCK = 1 << 15
-"""Values of a block of rows: few enough to stay in the processor's cache."""
+"""Number of values in a block of rows, few enough to stay in the processor's cache."""
 
 _Floats = npt.NDArray[np.float64]
 
@@ -21,7 +21,7 @@ _Floats = npt.NDArray[np.float64]
 def column_sum(columns: _Floats) -> _Floats:
     """Return the sum of `columns` (n_columns, n_rows), float64 of shape (n_rows,).
 
-    They are added in pairs, so that rounding grows with the logarithm of their number.
+    The sum is pairwise, so that the rounding error grows with the logarithm of the number of columns.
     """
     while len(columns) > 1:
         half = len(columns) // 2
@@ -34,7 +34,7 @@ def column_sum(columns: _Floats) -> _Floats:
 
 
 def _blocks(rows: _Floats) -> Iterator[tuple[slice, _Floats]]:
-    """Yield places of rows, and a copy of these rows by columns, (n_columns, n_rows of the block)."""
+    """Yield blocks of rows: their slice, and a transposed copy, (n_columns, n_rows of the block)."""
     size = max(1, _BLOCK // rows.shape[1])
     for first in range(0, len(rows), size):
         place = slice(first, first + size)
@@ -42,7 +42,7 @@ def _blocks(rows: _Floats) -> Iterator[tuple[slice, _Floats]]:
 
 
 def products(rows: _Floats, vector: _Floats) -> _Floats:
-    """Return the scalar product of each row (n_rows, n_columns) with one vector, (n_rows,)."""
+    """Return the scalar product of each row of `rows` (n_rows, n_columns) with `vector`, shape (n_rows,)."""
     found = np.empty(len(rows))
     for place, columns in _blocks(rows):
         columns *= vector[:, None]
@@ -51,7 +51,7 @@ def products(rows: _Floats, vector: _Floats) -> _Floats:
 
 
 def squared_lengths(rows: _Floats) -> _Floats:
-    """Return the squared length of each row (n_rows, n_columns), (n_rows,)."""
+    """Return the squared length of each row of `rows` (n_rows, n_columns), shape (n_rows,)."""
     found = np.empty(len(rows))
     for place, columns in _blocks(rows):
         np.square(columns, out=columns)
@@ -60,5 +60,5 @@ def squared_lengths(rows: _Floats) -> _Floats:
 
 
 def lengths(rows: _Floats) -> _Floats:
-    """Return the length of each row (n_rows, n_columns), (n_rows,)."""
+    """Return the length of each row of `rows` (n_rows, n_columns), shape (n_rows,)."""
     return np.sqrt(squared_lengths(rows))

@@ -1,4 +1,4 @@
-"""How coarsely a client answers: small groups of its rows are not shown, and counts are rounded."""
+"""Coarse answers of a client: small groups of its rows are suppressed, and counts are rounded."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from privfed.core.statistics import Statistics, StatisticsSpec
 
 @dataclass(frozen=True, slots=True)
 class Coarseness:
-    """Which groups of a client's rows are shown, and how exactly.
+    """Which groups of a client's rows its answers show, and how exactly.
 
     Args:
         min_count: groups of fewer rows are answered as empty.
-        multiple: counts are rounded to multiples of it, the sums with them; 1 leaves them.
+        multiple: counts are rounded to multiples of it, and sums are scaled along; 1 changes nothing.
     """
 
     min_count: int = 1
     multiple: int = 1
 
     def kept(self, counts: FloatArray, most: npt.ArrayLike = np.inf) -> FloatArray:
-        """Return counts as they are shown: the nearest multiples, and zero where these are below the minimum.
+        """Return counts as they are shown: rounded to the nearest multiple, and zero if below the minimum.
 
         Args:
-            counts: not negative; sums of memberships may be fractions.
-            most: largest value that may be shown, where the multiple below is taken; broadcasts to `counts`.
+            counts: not negative; sums of memberships may be fractional.
+            most: largest value that may be shown: where the nearest multiple is above it, the count is
+                rounded down instead; broadcasts to `counts`.
         """
         shown: FloatArray = np.where(counts >= self.min_count, counts, 0.0)
         if self.multiple > 1:
@@ -44,23 +45,23 @@ class Coarseness:
         Args:
             answer: exact statistics.
             declared: which of their entries count rows.
-            spec: of the statistics.
+            spec: layout and ranges of the statistics.
         """
-        told, most = dict(answer), {entry.name: entry.high for entry in spec.entries}
+        shown, most = dict(answer), {entry.name: entry.high for entry in spec.entries}
         for one in declared:
             counts = answer[one.entry]
             kept = self.kept(counts, most[one.entry])
             share = np.divide(kept, counts, out=np.zeros_like(counts), where=counts > 0.0)
-            told[one.entry] = kept
-            told |= {name: answer[name] * _along(share, answer[name]) for name in one.sums}
-            told |= {name: answer[name] * _along(kept > 0.0, answer[name]) for name in one.means}
+            shown[one.entry] = kept
+            shown |= {name: answer[name] * _along(share, answer[name]) for name in one.sums}
+            shown |= {name: answer[name] * _along(kept > 0.0, answer[name]) for name in one.means}
             whole = kept.sum() / counts.sum() if counts.sum() > 0.0 else 0.0
-            told |= {name: answer[name] * whole for name in one.totals}
-        return Statistics(**told)
+            shown |= {name: answer[name] * whole for name in one.totals}
+        return Statistics(**shown)
 
 
 def _along(factors: npt.NDArray[np.float64] | npt.NDArray[np.bool_], values: FloatArray) -> FloatArray:
-    """Return one factor a cell in the shape that multiplies the values of that cell."""
+    """Return one factor a cell, reshaped to broadcast over the values of that cell."""
     shown: FloatArray = np.asarray(factors, dtype=np.float64)
     if shown.size == 1:
         return shown.reshape(())

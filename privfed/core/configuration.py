@@ -1,7 +1,7 @@
-"""What the parties agree on before a fit: the signed configuration, and a client's own policy.
+"""What the parties agree on before a fit: the configuration that they sign.
 
-Numbers that protect a client stand here as numbers, never as fractions of a list that a server
-relays. Cohorts follow from the configuration alone.
+Bounds that protect a client are absolute numbers, never fractions of a client list that a server relays.
+Cohorts follow from the configuration alone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Args:
         kind: "all"; "sampled" (`size` clients a round, drawn by hash from `seed` and the names); or
-            "schedule" (the lists of `rounds`, again from the first when they are used up).
+            "schedule" (the lists of `rounds` in order, then again from the first).
         size: clients a round, for "sampled".
-        seed: agreed on by the parties, not chosen by the server: whoever chooses it can try seeds
+        seed: agreed on by the parties, not chosen by the server: a server that chose it could try seeds
             until its colluders fill a cohort.
         rounds: lists of client positions, for "schedule".
     """
@@ -46,7 +46,7 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ArgumentError(f"a round lists client positions, each once; got {members}.")
 
     def cohort(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the positions, ascending, of the clients that a label stands for."""
+        """Return the positions of the clients in the cohort with this label, ascending."""
         if label < 0:
             raise ArgumentError(f"a cohort's label is at least 0, got {label}.")
         if label == 0 or self.kind == "all":
@@ -56,7 +56,7 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self._draw(label, clients)
 
     def _draw(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
-        # The clients with the smallest hashes: keyed by name, so that order in the list is without effect.
+        # The clients with the smallest hashes of their names, so that the order of the list has no effect.
         start = b"privfed cohort|%d|%d|" % (self.seed, label)
         ranked = sorted(
             range(len(clients)), key=lambda i: hashlib.sha256(start + clients[i].encode()).digest()
@@ -64,10 +64,10 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return tuple(sorted(ranked[: self.size]))
 
     def fixed(self, n_clients: int) -> bool:
-        """Say whether rounds keep to fixed groups: no sums and differences of totals tell of smaller ones.
+        """Say whether cohorts are fixed groups, so that no combination of totals isolates a smaller group.
 
-        Any two cohorts are the same or share no client, and the clients in none of them, whom everyone's
-        total shows, are none or as many as the smallest cohort.
+        This holds if any two cohorts are equal or disjoint, and if the clients in no cohort, whose total
+        follows from everyone's total by subtraction, are none or at least as many as the smallest cohort.
         """
         if self.kind == "sampled":
             return self.size >= n_clients
@@ -84,20 +84,22 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client is promised by a secure sum, in numbers (notation of docs/protocols/masked.md).
+    """The bounds that a secure sum guarantees to a client (notation of docs/protocols/masked.md).
 
     Args:
-        min_clients: shortest list and cohort that a client accepts (n_min).
-        colluders: most clients of the smallest cohort that are assumed to collude with the server (c); how
-            many more in a larger one, the secure sum says.
+        min_clients: fewest clients in the list, and in a cohort, that a client accepts (n_min).
+        colluders: most clients of the smallest cohort that are assumed to collude with the server (c); the
+            secure sum states how many more it withstands in a larger cohort.
         honest: smallest group of honest clients that a client agrees to be summed with (m).
         max_sums: most sums that a client answers in a fit (R).
-        threshold: fewest clients that must be left to open a sum; 0 for the smallest safe number.
-        repeats: how often in a fit a sum may be asked again without clients that were lost in it, where
-            masks are not recovered: two totals that differ by a client show it to who reads both.
-        slotted: how many sums of a fit may show every contribution, unlinked.
+        threshold: fewest clients that must remain to open a sum; 0 for the smallest safe number.
+        repeats: how often in a fit a sum may be asked again without the clients that dropped out of it,
+            where masks are not recovered. It is bounded since whoever reads two totals that differ by one
+            client learns that client's answer.
+        slotted: how many sums of a fit may show every contribution, unlinked to its client.
         slot_contributors: fewest clients in such a sum.
-        dropouts: share of a large cohort that may be lost in one sum; it sizes sparse graphs.
+        dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
+            mask graphs.
     """
 
     min_clients: int = 1
@@ -121,15 +123,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the server must know to noise one sum that it cannot read, and no more; one value an entry.
+    """What the server must know, and no more, to add noise to one sum that it cannot read.
 
-    All are counted in steps of the entry's grid, so that a scale that follows from totals is not told.
+    Each field has one value an entry. Sigma and ranges are in steps of the entry's grid, so that they do not
+    reveal a scale that depends on totals.
 
     Args:
-        sizes: numbers of values.
-        sigma: standard deviations of the noise.
-        low: lowest values of a client's answer.
-        high: highest values.
+        sizes: number of values of each entry.
+        sigma: standard deviation of the noise.
+        low: lowest value of a client's answer.
+        high: highest value of a client's answer.
     """
 
     sizes: tuple[int, ...]
@@ -139,7 +142,7 @@ class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def spec(self) -> StatisticsSpec:
-        """Layout and ranges of the sum, its entries named by their places."""
+        """Layout and ranges of the sum; its entries are named by their positions."""
         lines = zip(self.sizes, self.low, self.high, strict=True)
         return StatisticsSpec(
             *(Entry(str(i), (size,), low, high, 1.0) for i, (size, low, high) in enumerate(lines))
@@ -147,19 +150,19 @@ class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The differential privacy that every total of a fit is noised for.
+    """The differential privacy guarantee for which all totals of a fit are noised.
 
     Args:
-        epsilon: the claim, together with delta, for all totals of the fit.
-        delta: see `epsilon`.
+        epsilon: of the guarantee for all totals of the fit together.
+        delta: of the same guarantee.
         unit: what is protected: one "record" (a row of one client) or one "client" (all its rows).
         neighbours: "add-remove" or "replace-one" of that unit.
-        noise: "distributed": the honest clients of a sum reach the claim together; "local": each alone;
-            "server": no client, but the server, to sums that it cannot read.
+        noise: who adds it. "distributed": the shares of a sum's honest clients together suffice; "local":
+            each client's share suffices alone; "server": the server adds it to sums that it cannot read.
         budget: what all releases may cost together: mu^2 of the Gaussian-DP curve through (epsilon, delta);
-            for Skellam noise what the Renyi bound leaves of it.
+            for Skellam noise the smaller budget of the Renyi bound.
         rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
-        schedule: what the server adds to each sum of the fit, fixed before the first; else empty.
+        schedule: the server's noise for each sum of the fit, fixed before the first; empty for other noise.
         mechanism: distribution of the noise, "gaussian" (discrete) or "skellam".
     """
 
@@ -189,15 +192,15 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         algorithm: the algorithm and its parameters, as canonical text.
         clients: names of the clients; a client's position in it is its number on the wire.
         n_features: number of columns.
-        n_clusters: clusters that are looked for, among all rows or among a client's own; it bounds what
-            questions may name (`privfed.core.justified`). None where none are, as for metrics.
-        cohorts: the rule that names each round's clients.
-        terms: the numbers that protect a client.
-        seed: of the clients' simulation randomness, together with name and index of the sum.
+        n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger; it
+            bounds the centers and cells of questions (`privfed.core.justified`). None for metrics.
+        cohorts: the rule that determines each round's clients.
+        terms: the bounds that protect a client.
+        seed: of the clients' simulation randomness, together with client name and index of the sum.
         low: lowest value of each feature where a domain is declared.
         high: highest value of each feature where a domain is declared.
         max_rows: bound on the rows of a client where one is declared.
-        privacy: the differential privacy of all totals; None where none is claimed.
+        privacy: the differential privacy guarantee for all totals; None where none is claimed.
     """
 
     protocol: str
@@ -215,18 +218,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def noising(self) -> int:
-        """How many draws of a question's noise an opened sum is sure to hold."""
+        """How many draws of a question's noise every opened sum is guaranteed to contain."""
         alone = self.privacy is not None and self.privacy.noise != "distributed"
         return 1 if alone else self.terms.honest
 
     @property
     def noised_by_server(self) -> bool:
-        """Whether the server noises the sums, and clients answer without noise."""
+        """Whether the server adds the noise, and clients answer without."""
         return self.privacy is not None and self.privacy.noise == "server"
 
     @property
     def bounded(self) -> bool:
-        """Whether a domain is declared, of numbers with which bounds of differential privacy hold."""
+        """Whether a domain is declared whose numbers keep sensitivity bounds valid (`check_private`)."""
         if self.low is None or self.high is None:
             return False
         try:
@@ -241,11 +244,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return hashlib.sha256(b"privfed configuration|" + encode(self)).digest()
 
     def cohort(self, label: int) -> tuple[int, ...]:
-        """Return the positions of the clients that a cohort label stands for."""
+        """Return the positions of the clients in the cohort with this label, ascending."""
         return self.cohorts.cohort(label, self.clients)
 
     def allows_ranges(self, question: Question) -> bool:
-        """Say whether a question's ranges are those declared (any, where none are declared)."""
+        """Say whether a question's ranges equal the declared ones; without declared ones, any are allowed."""
         ranges = question.ranges
         if ranges.n_features != self.n_features:
             return False
@@ -257,13 +260,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def box(self) -> Ranges | None:
-        """The box around the declared domain; None where none is declared."""
+        """The declared domain's bounding box; None where none is declared."""
         if self.low is None or self.high is None:
             return None
         return Ranges(self.low.to_numpy(), self.high.to_numpy(), self.max_rows or 1)
 
     def unjustified(self, asked: Question | Part) -> str | None:
-        """Return what a question, or a part of one, names too many of: "centers", "cells", or None."""
+        """Return of what a question or part names more than is justified: "centers", "cells", or None."""
         declared = asked.declaration
         if declared is None or self.privacy is not None:
             return None

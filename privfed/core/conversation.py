@@ -1,4 +1,4 @@
-"""An algorithm, as the server runs it: it asks, is sent totals, and returns its result."""
+"""The interface of algorithms: generators that yield questions, receive totals and return a result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Ask:
     Args:
         question: what is asked.
         cohort: label of the cohort that is asked.
-        upcoming: labels that the next asks may name, likeliest first. Secure sums make their key
-            material one sum ahead, so that a cohort named here costs no further exchange.
-        purpose: what the total is for, in a word, for people ("range", "start", "round", "score").
-        weights: under differential privacy: entry of the statistics -> its share of the budget, chosen
-            before it is asked; the shares of a run sum to at most 1. Else None.
-        limits: at unit "client": entry -> L2 norm that a client's array is clipped to. Else None.
+        upcoming: labels that the next asks may have, likeliest first. Secure sums prepare key material
+            one sum ahead, so that a cohort named here costs no further exchange.
+        purpose: what the total is for, in one word for people ("range", "start", "round", "score").
+        weights: under differential privacy, entry of the statistics -> its share of the budget, chosen
+            before the question is asked; the shares of a run sum to at most 1. None otherwise.
+        limits: at unit "client", entry -> L2 norm to which a client's array is clipped. None otherwise.
     """
 
     question: Question
@@ -45,13 +45,13 @@ class Total:
     Args:
         statistics: the sum over the contributors.
         contributors: positions of the clients in the sum, ascending.
-        dropped: position -> stage in which the client was lost.
-        clipped: how many entries the contributors clipped into the declared ranges, in total.
-        rejected: position -> why a message of that client was thrown away.
-        contributions: position -> its statistics; only where the sum shows them openly.
-        noise_std: entry -> standard deviation of the noise in each of its values, of all contributors
-            together; None without differential privacy. Counts may then be negative or fractional.
-        attempts: how often the question was answered until a total opened; each is paid for.
+        dropped: position -> stage in which the client dropped out.
+        clipped: how many rows and entries the contributors clipped into their ranges, in total.
+        rejected: position -> why a message of that client was discarded.
+        contributions: position -> the client's statistics; None unless the secure sum shows them.
+        noise_std: entry -> standard deviation of the contributors' summed noise in each of its values;
+            None without differential privacy. With it, counts may be negative or fractional.
+        attempts: how often clients answered until a total was opened; each attempt is paid for.
     """
 
     statistics: Statistics
@@ -66,16 +66,16 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an algorithm may know before it asks: public facts only.
+    """The public facts that an algorithm may use before it asks.
 
     Args:
         clients: names of the clients, by position.
         n_features: number of columns, agreed on by the clients.
         domain: declared domain of the data, or None.
-        privacy: the differential privacy that totals are noised for, or None.
-        noising: how many clients of a sum are sure to add their share of the noise; with all n clients
-            in a sum, its noise has n / noising times the variance that the claim needs. 1 where noise
-            comes from the server, once.
+        privacy: the guarantee for which totals are noised, or None.
+        noising: how many clients of a sum are guaranteed to add their share of the noise. With all n
+            clients in a sum, its noise has n / noising times the variance that the claim needs. 1 where
+            the server adds the noise.
     """
 
     clients: tuple[str, ...]
@@ -86,17 +86,17 @@ class Setting:
 
 
 class Ledger(Protocol):
-    """Pays for questions out of a privacy budget, and noises them."""
+    """Adds noise to questions, and pays for them from a privacy budget."""
 
     def price(self, ask: Ask) -> Ask:
-        """Return what is asked instead: the question with its noise. It is paid when this returns.
+        """Pay for a question, and return the noised question that is asked in its place.
 
         Raises:
-            PrivacyError: it has no proven bound, or costs more than what is left.
+            PrivacyError: the question has no proven bound, or costs more than what is left.
         """
 
     def opened(self, question: Question, total: Total) -> Total:
-        """Return the total with the standard deviations of its noise; further attempts are paid now."""
+        """Pay for the repeated attempts at a total, and return it with its noise's standard deviations."""
 
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)
@@ -105,11 +105,11 @@ Conversation = Generator[Ask, Total, Sending]
 
 
 class Algorithm(Protocol[Outcome_co]):
-    """A federated algorithm. Deterministic given its own seed and the totals that it is sent.
+    """A federated algorithm. It is deterministic given its own seed and the totals that it is sent.
 
-    One whose attribute `fixed` is True asks alike whatever totals it is sent: as many questions, with the
-    same layouts, ranges, bounds and weights. A server that noises sums which it cannot read (`Privacy(
-    noise="server")`) must know these before, and learns nothing from what it knew.
+    An algorithm whose attribute `fixed` is True asks the same number of questions, with the same layouts,
+    ranges, bounds and weights, whatever totals it is sent. `Privacy(noise="server")` needs this: the server
+    adds noise to sums that it cannot read, and what it must know for that may not depend on totals.
     """
 
     @property

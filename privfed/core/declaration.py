@@ -1,7 +1,6 @@
 """What a question declares about its statistics, so that nothing has to be guessed from names.
 
-A client's policy reads these values and nothing else. A question that declares nothing is refused by
-every policy that would have to know.
+A client's policy relies on these declarations only. A policy that needs one refuses a question without.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from privfed.core.domain import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """An entry that counts a client's rows, and what else is made of the same rows.
+    """An entry that counts a client's rows, and the other entries that are computed from the same rows.
 
-    The entry's values are counts of rows in cells, or sums of memberships, of which a row has at most one
-    in all. Where the entry is one number, it counts rows of the whole client, and entries in `sums` and
-    `means` may have any shape; else their shapes begin with the entry's.
+    The entry's values are counts of rows in cells, or sums of memberships; a row adds at most 1 to all of
+    them together. Where the entry is one number, it counts the client's rows, and entries in `sums` and
+    `means` may have any shape. Otherwise the leading dimensions of those entries are the entry's shape.
 
     Args:
         entry: name of the entry.
@@ -34,16 +33,16 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
-    """What a question, or a part of one, says of itself.
+    """What a question, or a part of one, declares about itself.
 
     Args:
-        row_counts: the entries that count rows; empty where none does, because entries count clients, or
+        row_counts: the entries that count rows; empty where none does, because entries count clients or
             local centers, or describe a client as a whole.
         centers: points that rows are assigned to, each float64 of shape (n, n_features).
         n_cells: cells that rows or local centers are counted in; 0 where they are assigned to centers.
         n_clusters: clusters that a client looks for among its rows.
-        can_fail: whether some rows may make an error of it, as a user's function may. Noised answers must not
-            show that: clients are asked one by one then, and one that fails answers zeros and noise.
+        can_fail: whether some rows may raise an error, as in a user's function. Noised answers do not show
+            it: a client that fails answers zeros with noise (`privfed.privacy.noised`).
     """
 
     row_counts: tuple[RowCounts, ...] = ()

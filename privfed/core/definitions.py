@@ -1,7 +1,7 @@
-"""When two functions or classes are the same definition, run again: in a notebook's cell, or by a reload.
+"""Telling whether two functions or classes are one definition that was run again (notebook cell, reload).
 
-What travels by name must mean one thing: whoever registers another definition under a known name would
-change what questions that were asked before are answered.
+A name on the wire must keep its meaning: a different definition registered under a known name would change
+how questions of that name are answered.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def same_definition(known: Any, new: Any) -> bool:
-    """Say whether two functions, or two classes, are one definition: of one place, with the same code.
+    """Say whether two functions, or two classes, have the same module, the same name and the same code.
 
-    A function that reads variables of the function around it is the same as itself only. What a definition
-    finds in its module when it runs is not compared.
+    A closure (a function that reads variables of an enclosing function) equals only itself. Module globals
+    that a definition reads when it runs are not compared.
     """
     if known is new:
         return True
@@ -29,7 +29,7 @@ def same_definition(known: Any, new: Any) -> bool:
 
 
 def _body(kind: type) -> dict[str, Any]:
-    """Return what a class consists of, in values that compare: its bases, and each of its attributes."""
+    """Return the bases and attributes of a class as values that can be compared."""
     bases = [(base.__module__, base.__qualname__) for base in kind.__bases__]
     skipped = {"__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
     parts = {name: _plain(value) for name, value in vars(kind).items() if name not in skipped}
@@ -37,7 +37,7 @@ def _body(kind: type) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what an attribute of a class comes to: code of what can be called, else how it is written."""
+    """Return an attribute of a class in comparable form: the code of a callable, the repr of other values."""
     if isinstance(value, property):
         return [_plain(one) for one in (value.fget, value.fset, value.fdel)]
     if isinstance(value, cached_property):
@@ -56,6 +56,6 @@ def _of_function(function: FunctionType) -> list[Any]:
 
 
 def _of_code(code: CodeType) -> list[Any]:
-    """Return what code does, without where it is written."""
+    """Return what determines the behaviour of code, without file name and line numbers."""
     constants = [_of_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
     return [code.co_code, code.co_names, code.co_varnames, constants]

@@ -1,10 +1,10 @@
-"""What a value may be: public domains of the data, and the ranges that fix a sum's grid.
+"""Public domains of the data, and the ranges that fix the fixed-point grid of a sum.
 
 A domain is declared, never computed from rows outside a secure sum. `Box` and `Ball` are what users write;
 `Ranges` is what questions carry: one low and one high per feature and a bound on the rows of a client.
 
-Under differential privacy every row is moved into the domain by itself: where a row ends depends on no other
-row, not even in the last bit, and a row that lies inside stays what it is.
+Under differential privacy each row is clipped to the domain independently: its image depends on no other
+row, not even in the last bit, and a row inside the domain is left unchanged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FloatArray = npt.NDArray[np.float64]
 Numbers = float | Sequence[float] | FloatArray
 
 LARGEST = 2.0**200
-"""Largest number of a domain under differential privacy: of squares, squared again, sums over 2^40 rows and
-all features stay finite."""
+"""Largest magnitude in a domain under differential privacy: sums of fourth powers over 2^40 rows and all
+features stay finite in float64."""
 
 NARROWEST = 2.0**-200
-"""Least width of such a domain, in its widest feature: squares of its width, squared again, do not vanish."""
+"""Least width of such a domain's widest feature: the fourth power of the width does not underflow."""
 
 
 def frozen_array(values: npt.ArrayLike) -> FloatArray:
@@ -38,7 +38,7 @@ def frozen_array(values: npt.ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Range of each feature and bound on the rows of one client: what fixes the grid of a sum.
+    """Range of each feature and bound on the rows of one client; together they fix the grid of a sum.
 
     Args:
         low: smallest value of each feature, float64 of shape (n_features,).
@@ -75,7 +75,7 @@ class Ranges:
         return self.high - self.low
 
     def clip(self, rows: FloatArray) -> FloatArray:
-        """Move each value of `rows` (n, n_features) into the ranges."""
+        """Clip each value of `rows` (n, n_features) to its feature's range."""
         return np.clip(rows, self.low, self.high)
 
 
@@ -128,7 +128,7 @@ class Box:
 
     @property
     def ends(self) -> tuple[FloatArray, FloatArray]:
-        """Lowest and highest value as they were declared, for all features or for each."""
+        """Lowest and highest value as declared: one number for all features, or one a feature."""
         return np.asarray(self.low, dtype=np.float64), np.asarray(self.high, dtype=np.float64)
 
     def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
@@ -178,36 +178,36 @@ class Ball:
 
     @property
     def ends(self) -> tuple[FloatArray, FloatArray]:
-        """Lowest and highest value, for all features or for each."""
+        """Lowest and highest value of the ball's bounding box: one for all features, or one a feature."""
         center = np.asarray(self.center, dtype=np.float64)
         return np.asarray(center - self.radius), np.asarray(center + self.radius)
 
     def contains(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
         """Say of each row of `rows` (n, n_features) whether it lies in the ball; bool of shape (n,).
 
-        Rows on the border may lie a little outside: by rounding, or by a 1e-12th of the radius. It is for
-        telling users of rows far outside; what is done under differential privacy never depends on it.
+        Rows count as inside up to rounding, or up to 1e-12 of the radius beyond the border. The result only
+        serves to warn users of rows far outside; nothing under differential privacy depends on it.
         """
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
-        # Their own rounding is relative to the coordinates, not to the radius.
+        # The rounding of coordinates is relative to their size, not to the radius.
         rounding = 4 * np.finfo(np.float64).eps * float(np.linalg.norm(np.abs(center) + self.radius))
         within = ((rows >= low) & (rows <= high)).all(axis=1)
-        # Rows beyond the box are outside whatever their distance, whose square might overflow.
+        # Rows outside the bounding box are clipped first, since their squared distance might overflow.
         length = np.linalg.norm(np.clip(rows, low, high) - center, axis=1)
         return np.asarray(within & (length <= self.radius * (1 + 1e-12) + rounding), dtype=np.bool_)
 
     def clip(self, rows: FloatArray) -> FloatArray:
         """Return `rows` (n, n_features) with those outside moved to the nearest point of the ball.
 
-        Law: where a row ends depends on that row only; it lies within the radius of the center in float64
-        arithmetic, without tolerance; and `clip(clip(rows))` is `clip(rows)`, bit for bit.
+        Law: the image of a row depends on that row only; it lies within the radius of the center in float64
+        arithmetic, without tolerance; and `clip(clip(rows))` equals `clip(rows)`, bit for bit.
         """
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
         found, left = np.array(rows), np.flatnonzero(~self._within(rows))
         onto = self._onto(found[left])
         for pull in _PULLS:
             found[left] = moved = np.clip(center + pull * onto, low, high)
-            # The sum with the center is rounded, perhaps to a point outside: such rows go further in.
+            # Adding the center rounds, perhaps to a point outside: such rows are pulled further in.
             still = ~self._within(moved)
             left, onto = left[still], onto[still]
             if not left.size:
@@ -215,8 +215,8 @@ class Ball:
         return found
 
     def _onto(self, rows: FloatArray) -> FloatArray:
-        """Return the offsets from the center of the points of the sphere nearest to rows outside."""
-        # Halves, so that no difference overflows; over the farthest coordinate, so that no square does.
+        """Return, for rows outside, the nearest points of the sphere as offsets from the center."""
+        # Halving keeps differences from overflowing; dividing by the largest coordinate, their squares.
         offset = rows / 2.0 - self._center(rows.shape[1]) / 2.0
         unit = np.maximum(np.abs(offset).max(axis=1, keepdims=True), self.radius / 2.0)
         length = np.maximum(lengths(offset / unit)[:, None], self.radius / 2.0 / unit)
@@ -224,28 +224,32 @@ class Ball:
         return onto
 
     def _within(self, rows: FloatArray) -> npt.NDArray[np.bool_]:
-        """Say of each row whether it lies in the ball without tolerance, each by itself."""
+        """Say of each row, independently of the others, whether it lies in the ball without tolerance."""
         center, (low, high) = self._center(rows.shape[1]), self.bounds(rows.shape[1])
         inside = ((rows >= low) & (rows <= high)).all(axis=1)
-        # In units of a power of two near the radius, which rounds nothing, so that no square vanishes.
+        # The unit is a power of two near the radius: dividing by it is exact, and no square underflows.
         unit = np.ldexp(1.0, int(np.frexp(self.radius)[1]) - 1)
-        with np.errstate(over="ignore"):  # What is so far is outside.
+        with np.errstate(over="ignore"):  # A row whose distance overflows is outside.
             length = lengths((np.clip(rows, low, high) - center) / unit)
         return np.asarray(inside & (length <= self.radius / unit), dtype=np.bool_)
 
 
 _PULLS = (*(1.0 - 2.0**-bits for bits in (np.inf, *range(52, 0, -1))), 0.0)
-"""How far out rows are put, in radii, until they lie inside; in the end on the center."""
+"""Distances from the center, in radii, that are tried in turn until a row lies inside; the last is 0."""
 
 Domain = Box | Ball
 
 
 def check_private(low: npt.ArrayLike, high: npt.ArrayLike) -> None:
-    """Check the ends of a domain under differential privacy.
+    """Check that float64 arithmetic keeps sensitivity bounds valid on a domain.
+
+    Args:
+        low: lowest value of each feature, or of all.
+        high: highest value of each feature, or of all.
 
     Raises:
         ArgumentError: a number is so large that squares overflow, or all features are so narrow that
-            squares vanish: bounds of what one row adds would not hold.
+            squares underflow; the bound on one row's contribution would not hold then.
     """
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     largest = float(np.maximum(np.abs(low), np.abs(high)).max())

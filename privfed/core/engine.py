@@ -1,8 +1,8 @@
-"""Who carries the bytes: engines, and clients that answer requests.
+"""Engines, which carry bytes between the coordinator and clients, and clients, which answer requests.
 
-Law (`tests/protocols/test_errors.py`): whatever fails in a client, it replies with a coded refusal of one
-form, and no request makes it look at its data twice. An error that left it, or left its state as it was,
-would answer a question about its data, as often as a server asks.
+Law (`tests/protocols/test_errors.py`): whatever fails in a client, its reply is a coded refusal that looks
+the same for every error, and no request makes it read its data twice. An error that reached the server, or
+that left the client's state unchanged, would tell the server about the data, as often as it asks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privfed.errors import FAILED, MessageError, PolicyError, StateError
 Reply = TypeVar("Reply")
 
 Replies = list[tuple[int, bytes]]
-"""What came back: (position, bytes), in order of arrival; a client may be missing or repeated."""
+"""Replies as (position of the client, bytes), in order of arrival; a client may be missing or repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Exchange:
         stage: name of the protocol's stage.
         number: number of the sum, 0 for the set-up.
         requests: position of the client -> bytes.
-        answering: in a simulation, who will be asked for an answer, where others get requests too; it is
-            never sent. None for all who get one.
+        answering: for simulation, the positions of the clients that will be asked for an answer, if not all
+            that get a request; never sent. None for all.
     """
 
     stage: str
@@ -47,7 +47,7 @@ class Engine(Protocol):
     """Carries requests to clients and their replies back. A missing reply is a dropout."""
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
-        """Deliver the requests; return what came back within `timeout` seconds."""
+        """Deliver the requests; return the replies that arrive within `timeout` seconds."""
 
 
 Answerer = Callable[[Question, int], tuple[Statistics, int]]
@@ -58,16 +58,16 @@ Returns the statistics and how many rows were clipped into the question's ranges
 
 
 class ClientSide(Protocol):
-    """A secure sum's client: a pure step from state and request to state and reply."""
+    """A secure sum's client, as a pure function from state and request to next state and reply."""
 
     def initial(self) -> Any:
         """Return the state before the first request."""
 
     def step(self, state: Any, request: bytes, answerer: Answerer) -> tuple[Any, bytes]:
-        """Return the next state and the reply; what it refuses is a coded refusal, never an exception.
+        """Return the next state and the reply. A refusal is a coded reply, never an exception.
 
-        All that depends on messages is checked before the answerer is called. From then on the sum is
-        closed: where the answerer refuses, the state is that of an answer, and the refusal is its reply.
+        Everything that depends on messages only is checked before the answerer is called. Calling it closes
+        the sum: where the answerer refuses, the next state is the same as after an answer.
         """
 
 
@@ -75,7 +75,7 @@ class StateStore(Protocol):
     """Keeps one client's state between messages."""
 
     def transaction(self) -> AbstractContextManager[StateTransaction]:
-        """Lock the state for one check, store and reply: two processes would be two answers."""
+        """Lock the state for one load and save; without it, two processes could answer the same sum twice."""
 
 
 class StateTransaction(Protocol):
@@ -85,26 +85,26 @@ class StateTransaction(Protocol):
         """Return the stored state, or None before the first message."""
 
     def save(self, state: Any) -> None:
-        """Store the state durably. Returns only when it would survive a crash."""
+        """Store the state durably: once this returns, it survives a crash."""
 
 
 class ErrorLog(Protocol):
-    """A client's own record of its errors. It stays with the client: nothing of it is ever sent."""
+    """A client's own log of its errors. It stays with the client; nothing of it is ever sent."""
 
     def note(self, error: BaseException) -> None:
-        """Keep an error, with its traceback."""
+        """Record an error with its traceback."""
 
 
 class PythonLog:
-    """A client's errors in the log of its own process, under the name `privfed.client`."""
+    """Logs a client's errors in its own process, by the Python logger `privfed.client`."""
 
     def note(self, error: BaseException) -> None:
-        """Keep an error, with its traceback."""
+        """Record an error with its traceback."""
         logging.getLogger("privfed.client").error("an error in this client's own code", exc_info=error)
 
 
 def note(log: ErrorLog, error: BaseException) -> None:
-    """Keep an error in a client's log. A log that cannot be written to is no reason to stop."""
+    """Record an error in a client's log, ignoring errors of the log itself."""
     with suppress(Exception):
         log.note(error)
 
@@ -122,8 +122,8 @@ class Client:
         """Answer one request. The new state is stored before the reply is returned.
 
         Raises:
-            StateError: the client's state or ledger cannot be read or stored; it replies nothing. That
-                depends on its disk and on no row.
+            StateError: the client's state or ledger cannot be read or stored, and no reply is sent. This
+                depends on its disk, never on its rows.
         """
         with self._store.transaction() as transaction:
             state = transaction.load()
@@ -134,7 +134,7 @@ class Client:
         return reply
 
     def _step(self, state: Any, request: bytes) -> tuple[Any, bytes]:
-        """Return the next state and the reply; after an error those of a sum that the client refuses."""
+        """Return the next state and the reply; after an error, those of a client that refuses to answer."""
         for answerer in (self._answer, _refuse):
             try:
                 return self._side.step(state, request, answerer)
@@ -148,7 +148,7 @@ class Client:
         """Answer a question.
 
         Raises:
-            PolicyError: the policy refuses, or the answer failed, which its text does not say more of.
+            PolicyError: the policy refuses, or the answer failed; the text is the code of the refusal.
         """
         try:
             statistics, clipped = self._answerer(question, index)
@@ -164,7 +164,7 @@ class Client:
 
 
 def _refuse(question: Question, index: int) -> tuple[Statistics, int]:
-    """Refuse to answer, without a look at the data."""
+    """Refuse to answer, without reading the data."""
     raise PolicyError(FAILED)
 
 
@@ -179,7 +179,7 @@ def gather(
         read: checks and reads one reply, or raises `MessageError`.
 
     Returns:
-        What was read, by client; and why replies were thrown away, by client.
+        What was read, by client; and why replies were rejected, by client.
     """
     accepted: dict[int, Reply] = {}
     raw: dict[int, bytes] = {}

@@ -1,4 +1,7 @@
-"""The one door: clients, a secure sum, an engine and a transcript, driving an algorithm's conversation."""
+"""The federation: it sends an algorithm's questions to clients through a secure sum, and records the totals.
+
+All that leaves a client passes through it: no algorithm, metric or attack reaches clients in another way.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ Watcher = Callable[[int, Ask, Total], None]
 
 
 def client_generator(seed: int, name: str, index: int) -> np.random.Generator:
-    """Return the simulation generator of one client for one sum, keyed by name and not by position."""
+    """Return the simulation generator of one client for one sum, seeded by its name, not its position."""
     key = hashlib.sha256(f"privfed client generator|{seed}|{index}|{name}".encode()).digest()
     return np.random.default_rng(np.frombuffer(key, dtype=np.uint32))
 
 
 @dataclass
 class Traffic:
-    """Bytes and exchanges of a run.
+    """Counts the exchanges and bytes of a run.
 
     Args:
-        exchanges: exchanges so far, the set-up included.
+        exchanges: number of exchanges so far, including the set-up.
         down: bytes sent to each client, by position.
         up: bytes received from each client, by position.
-        engine_seconds: CPU seconds of this process within the engine: what the clients took, where they
-            are simulated in this process.
+        engine_seconds: CPU seconds of this process in the engine, which include the clients' work where
+            they are simulated in this process.
     """
 
     exchanges: int
@@ -53,12 +56,14 @@ class Federation:
         configuration: what the parties agreed on.
         session: the secure sum's session on the coordinator.
         engine: what carries the bytes.
-        transcript: the record of the run; one loaded from disk is replayed before anything is asked.
+        transcript: the record of the run; the totals of one loaded from disk are replayed first.
+        opens_to: who can read totals, "server" or "clients".
+        reveals: what the opener sees, as `SecureSum.reveals`.
         domain: declared domain, or None.
-        ledger: pays for questions and noises them; needed where the configuration claims privacy.
+        ledger: pays for questions and adds noise to them; needed where the configuration claims privacy.
         timeout: seconds that a client may take for one reply; None waits for all.
         watch: called after every opened sum with its index, question and total.
-        logs: in a simulation, says where clients' own logs of errors lie; empty where none was written.
+        logs: for simulation, returns where clients' own error logs are; empty where none was written.
     """
 
     def __init__(
@@ -98,7 +103,7 @@ class Federation:
         """Refuse to be pickled or copied.
 
         Raises:
-            ArgumentError: always; what leads to live clients leads to their rows and keys.
+            ArgumentError: always, since a federation refers to live clients with their rows and keys.
         """
         raise ArgumentError(
             "a federation leads to live clients and their rows: it cannot be pickled or copied; keep the "
@@ -114,10 +119,10 @@ class Federation:
         )
 
     def run(self, algorithm: Algorithm[Outcome]) -> Outcome:
-        """Drive an algorithm to its outcome.
+        """Run an algorithm and return its outcome.
 
         Raises:
-            ProtocolError: a sum could not be opened; the transcript keeps what was.
+            ProtocolError: a sum could not be opened; the transcript keeps the totals before it.
             ResumeError: the transcript that is replayed is of another run.
         """
         conversation = algorithm.run(self.setting)
@@ -131,20 +136,20 @@ class Federation:
             return outcome
 
     def close(self) -> None:
-        """Deliver the last total to those who open it themselves; more may be asked afterwards.
+        """Deliver the last total to clients that open totals themselves; more may be asked afterwards.
 
-        `run` does so at its end; who asks alone does it after the last question.
+        `run` does this at its end; callers of `ask` do it after their last question.
 
         Raises:
-            ProtocolError: what the parties hold differs.
+            ProtocolError: clients opened different totals.
         """
         if self._opened:
             self._drive(self._session.close(), self._index - 1)
 
     def ask(self, ask: Ask) -> Total:
-        """Ask one question of a cohort and return the total; replayed where the transcript has it.
+        """Ask a cohort one question and return the total, from the transcript where it has the total.
 
-        Where clients open the totals they hear it with the next question, or with `close`.
+        Where clients open totals, they receive this one with the next question, or with `close`.
 
         Raises:
             PrivacyError: under differential privacy, the question has no proven bound or is not paid for.

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner may read, whatever the umask says.
+"""Files and folders that only their owner may read, whatever the umask is.
 
-All that the product writes goes through here: a run's folder holds questions and totals, with plain sums
-every answer, under differential privacy the clients' ledgers. This keeps other accounts of the machine out,
-not its root, nor who reads its disk or a copy of it.
+Everything that privfed writes goes through here: a run's folder holds questions and totals, with plain sums
+also every answer, under differential privacy also the clients' ledgers. File modes keep out the other
+accounts of the machine, but not root, nor anyone who reads the disk or a copy of it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LOG = logging.getLogger("privfed")
 
 
 def make_folder(path: Path, *, ours: bool = False) -> None:
-    """Make a folder that only its owner may enter, and those above it that are missing.
+    """Make a folder that only its owner may enter, and its missing parents.
 
-    A folder that is there already is closed to others if it is empty, or `ours`: known to hold nothing but
-    what we wrote. Any other keeps its mode, since others may be using what is in it: the files that are
-    written into it are the owner's alone, and where others may enter it a line of the log says so.
+    An existing folder is closed to others if it is empty, or `ours`: known to hold only what privfed wrote.
+    Any other keeps its mode, since others may be using what is in it. New files in it can still be read by
+    their owner only; a warning is logged if others may enter the folder.
     """
     if _made(path):
         return
@@ -47,7 +47,7 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
 
 
 def _made(path: Path) -> bool:
-    """Make a folder and those above it, as far as they are missing; say whether it was."""
+    """Make a folder and its parents as far as they are missing; say whether the folder itself was."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(OWNERS_FOLDER, exist_ok=True)
@@ -57,7 +57,7 @@ def _made(path: Path) -> bool:
 
 
 def open_file(path: Path, mode: str, **words: Any) -> IO[Any]:
-    """Open a file to write to, which only its owner may read; `mode` and `words` are those of `open`."""
+    """Open a file for writing that only its owner may read; `mode` and `words` are passed to `open`."""
     return open(path, mode, opener=_owners, **words)
 
 
@@ -66,7 +66,7 @@ def _owners(path: str, flags: int) -> int:
     try:
         found = os.fstat(descriptor).st_mode
         if stat.S_ISREG(found) and stat.S_IMODE(found) != OWNERS_FILE:
-            # It was there before with another mode, or the umask took bits away from the owner.
+            # The file existed with another mode, or the umask took bits away from the owner.
             os.fchmod(descriptor, OWNERS_FILE)
     except OSError:
         os.close(descriptor)
@@ -76,11 +76,11 @@ def _owners(path: str, flags: int) -> int:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` once it is complete."""
+    """Yield a path to write to; that file replaces `path` atomically once the block ends without error."""
     _made(path.parent)
     fresh = path.with_name(f".new-{path.name}")
     fresh.unlink(missing_ok=True)
-    # It is there before anything is written to it: who opens it by its name keeps its mode.
+    # The file is created before it is written, so that code which opens it by its name keeps its mode.
     open_file(fresh, "xb").close()
     try:
         yield fresh

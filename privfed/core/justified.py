@@ -1,16 +1,19 @@
 """How many centers and cells a question may name, given what the parties agreed on.
 
-Whoever chooses centers or cells freely takes rows apart: 2^18 cells hold one row each. So a client answers
-questions about as many as the agreed clustering needs, and no more. With k the agreed number of clusters
-(of the fit, or of a client's own clustering where that is larger), n clients and at most R rows a client:
+A server that chooses centers or cells freely can isolate single rows: of 2^18 cells, each holds about one. So
+a client answers only questions of the size that the agreed clustering needs. With k the agreed number of
+clusters (of the fit, or of a client's own clustering where that is larger), n clients and at most R rows a
+client, the limits are:
 
-- centers, and clusters of a client's own: at most 2 k;
-- cells: as many as a start for 2 k clusters of n R rows would have. That is one cell for eight rows, but 16
-  to 64 cells for each of the k clusters, rounded to a grid of the features or to halves of space.
+- centers, and clusters of a client's own: 2 k;
+- cells: as many as the initialisation of a fit of 2 k clusters to n R rows has. That is one cell for eight
+  rows, but at least 16 and at most 64 cells for each of the k clusters, rounded to a grid over the features
+  or to a power of two (cells between hyperplanes).
 
-Twice k, because a fitted federation may be asked for indices of other centers and for fits of other numbers
-of clusters. Where no number was agreed, as for metrics, clients count rows in no cells at all, and 64
-centers are the most. Under differential privacy there is no limit here: each total is noised as was paid.
+The factor 2 is there because a fitted federation may be asked for the indices of other centers and for fits
+with other numbers of clusters. Where no number was agreed on, as for metrics, clients count rows in no cells
+and answer for at most 64 centers. Under differential privacy there is no such limit, since every total is
+noised as its share of the budget demands.
 """
 
 from __future__ import annotations
@@ -18,35 +21,35 @@ from __future__ import annotations
 from math import ceil, log2
 
 GRID_FEATURES = 3
-"""Up to this many features the cells of a start are a grid, above they lie between hyperplanes."""
+"""Up to this many features an initialisation's cells form a grid; above, hyperplanes divide the space."""
 
 MOST_PLANES = 16
 
 ROOM = 2
-"""Questions may name so many times the clusters that were agreed on."""
+"""Factor by which a question may exceed the agreed number of clusters."""
 
 CENTERS_WITHOUT = 64
 """Most centers of a question where no number of clusters was agreed on."""
 
 
 def cells_wanted(n_rows: int, n_clusters: int) -> int:
-    """Return how many cells a start asks for: about one for eight rows, 8 to 32 times the clusters."""
+    """Return how many cells an initialisation wants: one for eight rows, 8 to 32 for each cluster."""
     return min(max(n_rows // 8, 8 * n_clusters), 32 * n_clusters)
 
 
 def per_axis(wanted: int, n_features: int) -> int:
-    """Return how many cells of a grid lie to each side of its center along each axis."""
+    """Return how many cells a grid has on each side of its center along each axis."""
     a_side: float = wanted ** (1.0 / n_features)
     return max(1, round(a_side / 2.0))
 
 
 def n_planes(wanted: int) -> int:
-    """Return how many hyperplanes there are."""
+    """Return how many hyperplanes divide the space into about `wanted` cells."""
     return min(ceil(log2(wanted)), MOST_PLANES)
 
 
 def n_cells(wanted: int, n_features: int) -> int:
-    """Return how many cells a start has that asks for `wanted`."""
+    """Return how many cells an initialisation has that wants about `wanted` of them."""
     if n_features <= GRID_FEATURES:
         return int((2 * per_axis(wanted, n_features)) ** n_features)
     return 1 << n_planes(wanted)

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported when they are first used (PEP 562)."""
+"""Lazy imports: a package's public names are imported when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib import import_module
 
 
 def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package: it imports a name's module when the name is first used.
+    """Return a package's `__getattr__`, which imports a name's module when the name is first used.
 
-    A process that runs one command, or that serves one message, then loads what that needs and no more.
+    A process that runs one command, or serves one message, then loads only what it needs.
 
     Args:
-        package: its `__name__`.
-        places: public name -> module that defines it; a name that is a module itself stands for that module.
+        package: the package's `__name__`.
+        places: public name -> module that defines it; the name of a submodule maps to that submodule.
     """
 
     def find(name: str) -> object:

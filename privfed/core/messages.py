@@ -1,7 +1,7 @@
 """Typed messages and their byte encoding.
 
 A message is a frozen struct with a tag; its encoding is MessagePack, decoded strictly against the
-types that the receiver expects. Nothing is ever pickled. Bytes counted anywhere are these bytes.
+types that the receiver expects. Nothing is ever pickled. Every count of traffic counts these bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CODE = "^[a-z0-9_:]{0,64}$"
-"""Form of the codes of refusals."""
+"""Pattern of the codes of refusals."""
 
 
 class Refusal(Message, frozen=True):

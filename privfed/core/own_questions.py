@@ -1,6 +1,6 @@
-"""Where privfed's own questions are defined, by the name under which they travel.
+"""Where privfed's own questions are defined, by their name on the wire.
 
-A process that is handed a message imports the module of the question in it, and no other.
+A process that receives a message then imports only the module of the question in it.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ PLACES = {
     "WeightedCentroids": "privfed.algorithms.kmeans.weighted",
     "WeightedFuzzyCentroids": "privfed.algorithms.fuzzy.fuzzy_sums",
 }
-"""Name of a question, or of a part of one, on the wire -> module that defines and registers it."""
+"""Wire name of a question or part -> module that defines and registers it."""

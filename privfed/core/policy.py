@@ -1,4 +1,4 @@
-"""What one client answers, whatever the others agree on: its own policy."""
+"""A client's own policy: what it answers, whatever the other parties agree on."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from privfed.errors import ArgumentError
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """What a client answers, whatever the others agree on. Each check depends on messages only.
+    """What a client answers, whatever the others agree on. Refusals depend on messages only, never on data.
 
-    The words from `fixed_cohorts` on are defences (`privfed.party.guard`, docs/threat-model.md): each answers
-    an attack, none is a guarantee.
+    The parameters from `fixed_cohorts` on are defences (`privfed.party.guard`, docs/threat-model.md): each
+    counters an attack, none is a guarantee.
 
     Args:
-        questions: names of the questions that it answers, also within others; None for all that it knows.
-        min_clients: shortest list of clients and cohort that it joins.
+        questions: names of the questions that it answers, nested ones included; None for all that it knows.
+        min_clients: fewest clients in the list, and in a cohort, that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
-        min_colluders: fewest colluding clients that its sums must withstand.
+        min_colluders: how many colluding clients its sums must at least withstand.
         max_sums: most sums that it answers in a fit; None to accept the configuration's number.
         domain: domain that every question's ranges must equal; None to accept the configuration's.
-        fixed_cohorts: join only where rounds keep to fixed groups of clients, so that no two totals differ
-            by a few of them (against disaggregation).
+        fixed_cohorts: join only where cohorts are fixed groups of clients, so that no combination of totals
+            isolates a smaller group (against disaggregation).
         max_answers: most questions that it answers in a fit (against differencing and probing).
-        max_jumps: most far movements of the centroids from one question to the next, and changes of the
-            cells that rows are counted in; a restart is one. It needs a declared domain.
+        max_jumps: most jumps that it answers in a fit: far movements of the centroids from one question to
+            the next, as at a restart, and changes of the cells that rows are counted in. It needs a declared
+            domain.
         probing_guard: refuse centroids on a line or far outside the domain (against probing). It needs a
-            declared domain, of the agreement or of this policy.
-        min_count: groups of fewer of its rows are answered as empty, whatever is asked: clusters, cells, the
-            rows behind its own local centers, rows beyond its range; with fewer rows in all it answers as a
-            client that holds none. 1 answers all.
-        count_multiple: counts of rows are rounded to multiples of it, the sums with them; 1 leaves them.
+            domain that the configuration or this policy declares.
+        min_count: groups of fewer of its rows are answered as empty in every question: clusters, cells, the
+            rows of its own local centers, rows beyond its range. A client with fewer rows in all answers as
+            one without rows. 1 suppresses nothing.
+        count_multiple: counts of rows are rounded to multiples of it, and sums are scaled along; 1 changes
+            nothing.
     """
 
     questions: frozenset[str] | None = None
@@ -58,23 +60,23 @@ class ClientPolicy:
 
     @property
     def guards(self) -> bool:
-        """Whether answers or questions are looked at one by one."""
+        """Whether each question or answer must be checked by `privfed.party.guard`."""
         return self.max_answers is not None or self.measures or self.coarsens
 
     @property
     def coarseness(self) -> Coarseness | None:
-        """Which groups of rows answers show, and how exactly; None where they are exact."""
+        """How coarse the answers are; None where they are exact."""
         coarse = self.min_count > 1 or self.count_multiple > 1
         return Coarseness(self.min_count, self.count_multiple) if coarse else None
 
     @property
     def coarsens(self) -> bool:
-        """Whether answers are changed, depending on the data."""
+        """Whether answers are changed in a way that depends on the data."""
         return self.coarseness is not None
 
     @property
     def measures(self) -> bool:
-        """Whether centroids are measured, against the domain."""
+        """Whether the positions of centroids are checked against the domain."""
         return self.probing_guard or self.max_jumps is not None
 
     def refuses_configuration(self, configuration: Configuration) -> str | None:
@@ -92,19 +94,19 @@ class ClientPolicy:
         if self.fixed_cohorts and not configuration.cohorts.fixed(len(configuration.clients)):
             return "policy:cohorts"
         if self.coarsens and configuration.privacy is not None:
-            # What depends on data outside the noised totals would void the guarantee.
+            # Coarsening depends on the data outside the noised totals, which would void the guarantee.
             return "policy:coarse"
         if self.measures and self.domain is None and configuration.box is None:
             return "policy:domain"
         if configuration.noised_by_server and self.measures:
-            # They refuse by centroids, that is, by totals; the server, which knows its noise, would see it.
+            # Such refusals depend on centroids, hence on totals; the server knows its noise and sees them.
             return "policy:guards"
         if configuration.privacy is not None and not configuration.bounded:
             return "policy:domain"
         return None
 
     def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
-        """Return the code of the refusal to answer, or None. All questions within a question must pass."""
+        """Return the code of the refusal to answer, or None. All nested questions must pass too."""
         for asked in parts_of(question):
             unjustified = configuration.unjustified(asked)
             if unjustified is not None:

@@ -1,7 +1,7 @@
 """Questions: the only code that touches a client's data.
 
-A question is a frozen value of public arrays and options. It knows the specification of its
-statistics and answers for one client, or for many simulated clients in one pass.
+A question is a frozen value of public arrays and options. It has the specification of its statistics,
+and computes the answer of one client, or of many simulated clients in one pass.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, PrivacyError
 
 ERRORS = (Exception, SystemExit)
-"""What a question's code may raise, whoever wrote it; only who stops the process is let through."""
+"""Errors of a question's code that are caught. KeyboardInterrupt still stops the process."""
 
 
 class AdditiveOver(Enum):
-    """Over what a question's statistics add up."""
+    """Whether a question's statistics are sums over records, or only sums over clients."""
 
     RECORDS = "records"
     CLIENTS = "clients"
@@ -44,11 +44,11 @@ class ClientData:
     """One client's rows, and their labels where it has them.
 
     Args:
-        features: float64 of shape (n_rows, n_features), finite. Only a question whose answers are noised
-            is asked of a client without rows.
+        features: float64 of shape (n_rows, n_features), finite. A client without rows is asked only
+            questions whose answers are noised.
         labels: int64 codes of shape (n_rows,), or None.
-        cache: what questions keep between sums (local centroids, clipped rows); it never leaves.
-        errors: of answers that zeros stood in for (`Noised`), for the client's own log.
+        cache: what questions keep between sums (local centroids, clipped rows); it never leaves the client.
+        errors: errors in whose place zeros were answered (`Noised`), for the client's own log.
     """
 
     features: FloatArray
@@ -77,18 +77,18 @@ class ClientData:
         return int(self.features.shape[1])
 
     def inside(self, domain: Domain) -> ClientData:
-        """Return the data with rows outside the domain moved to its nearest point, each row by itself.
+        """Return the data with each row outside the domain moved to its nearest point, independently.
 
-        Whether others lie outside changes nothing about a row: a bound on what one record adds to a total
-        needs all other records to add what they added before.
+        The result for a row depends on no other row: a bound on one record's contribution to a total assumes
+        that the contributions of all other records stay the same.
         """
-        # Clipping may turn one zero into the other, depending on the place; adding zero leaves one of them.
+        # Clipping may return 0.0 or -0.0 depending on a value's position; adding 0.0 makes both 0.0.
         moved = domain.clip(self.features) + 0.0
         same = np.array_equal(moved.view(np.int64), self.features.view(np.int64))
         return self if same else ClientData(moved, self.labels)
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
-        """Return the data with its rows clipped to `ranges`, and how many rows that moved."""
+        """Return the data with its rows clipped to `ranges`, and the number of rows that clipping moved."""
         key = ("within", ranges.low.tobytes(), ranges.high.tobytes())
         if key not in self.cache:
             clipped = ranges.clip(self.features)
@@ -110,11 +110,11 @@ class QuestionMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part:
-    """A public value that questions are made of: a frozen dataclass of arrays and scalars."""
+    """A public component of questions: a frozen dataclass of arrays and scalars."""
 
     @property
     def declaration(self) -> Declaration | None:
-        """What a client's policy may know of the part; None declares nothing."""
+        """What the part declares to a client's policy; None declares nothing."""
         return None
 
 
@@ -126,30 +126,30 @@ Registered = TypeVar("Registered", bound="type[Question | Part]")
 
 
 def register(kind: Registered) -> Registered:
-    """Make a question or part known by its class name, so that it can be decoded (a class decorator).
+    """Register a question or part under its class name, so that it can be decoded (a class decorator).
 
     The same definition may be run again, as in a notebook.
 
     Raises:
-        ArgumentError: the name is another class's, or the class was defined with other code before.
+        ArgumentError: another class has the name, or the class was defined with other code before.
     """
     known = _REGISTRY.get(kind.__name__)
     place = PLACES.get(kind.__name__, kind.__module__) if known is None else known.__module__
     if place != kind.__module__ or (known is not None and not same_definition(known, kind)):
         raise ArgumentError(
-            f"a question or part named {kind.__name__} is known already, as another class of {place}: what "
-            "was asked by the name would be read otherwise than before. Take another name; where you changed "
-            "your own class, begin a new process."
+            f"a question or part named {kind.__name__} is known already, as another class of {place}: "
+            "messages with that name would change their meaning. Choose another name; if you changed your "
+            "own class, start a new process."
         )
     _REGISTRY[kind.__name__] = kind
     return kind
 
 
 def _known(name: str) -> type[Question | Part]:
-    """Return what travels under a name; one of privfed's own is imported when it first arrives.
+    """Return the class of a wire name; one of privfed's own is imported when it is first received.
 
     Raises:
-        KeyError: nothing does.
+        KeyError: no class has the name.
     """
     if name not in _REGISTRY and name in PLACES:
         import_module(PLACES[name])
@@ -158,7 +158,7 @@ def _known(name: str) -> type[Question | Part]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question(ABC):
-    """What every client of a cohort is asked.
+    """A question that every client of a cohort is asked.
 
     Subclasses are frozen dataclasses whose fields are float64 arrays, scalars, `Ranges`, parts or one
     other question.
@@ -174,23 +174,24 @@ class Question(ABC):
 
     @property
     def declaration(self) -> Declaration | None:
-        """What a client's policy may know of the question; None declares nothing.
+        """What the question declares to a client's policy; None declares nothing.
 
-        Questions of one's own should declare it: without, clients with a `min_count` or `count_multiple`
-        refuse them.
+        User-defined questions should have one: clients with a `min_count` or `count_multiple` refuse
+        questions without.
         """
         return None
 
     def bounded(self, reach: float | None = None) -> Question:
-        """Return the same question with a proven bound for one record, for differential privacy.
+        """Return the same question with a proven bound on one record's contribution (sensitivity).
 
         Args:
-            reach: radius of the ball around the middle of the ranges that rows lie in; None for the ranges.
+            reach: radius of a ball around the midpoint of the ranges that contains all rows; None where rows
+                are only known to lie in the ranges.
 
         Raises:
-            PrivacyError: there is none; it names the alternative.
+            PrivacyError: there is none; the message names the alternative.
         """
-        # A subclass may ask something else: a form is of the very class that it was declared for.
+        # A subclass may ask something else, so that it does not inherit the bounded form.
         form = BOUNDED_FORMS.get(type(self))
         if form is None:
             raise PrivacyError(
@@ -203,7 +204,7 @@ class Question(ABC):
 
     @property
     def client_limits(self) -> Mapping[str, float] | None:
-        """L2 limit of each entry of what a client answers once, as a whole; None where rows add up."""
+        """L2 limit of each entry for an answer that describes a client as a whole; None where rows add up."""
         return None
 
     @property
@@ -215,15 +216,15 @@ class Question(ABC):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass: exactly what each would answer alone."""
+        """Answer for several clients in one pass, each exactly as if it were asked alone."""
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, each of at least `min_count` rows, and show no smaller group of them.
+        """Answer for several clients of at least `min_count` rows each, without showing smaller groups.
 
-        Counts that are declared are coarsened here, and sums with them. A question whose statistics are made
-        of a client's own clusters leaves small ones out before, in its own way.
+        Declared counts, and the sums over the same rows, are coarsened here. A question whose statistics
+        come from a client's own clusters overrides this, and leaves out small clusters before.
 
         Raises:
             PolicyError: the question declares nothing.
@@ -239,7 +240,7 @@ class Question(ABC):
         return self.answer_all([data], [generator])[0]
 
     def to_bytes(self) -> bytes:
-        """Return the encoding that travels and that masks are bound to."""
+        """Return the canonical encoding, which is sent and which masks are bound to."""
         arrays: dict[str, Array] = {}
         options: dict[str, Option] = {}
         _write(self, "", arrays, options)
@@ -247,7 +248,7 @@ class Question(ABC):
 
 
 def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str, Option]) -> None:
-    """Write the fields of a dataclass; those of a part or ranges go under a longer name."""
+    """Write the fields of a dataclass; those of a nested value get its name as a prefix."""
     for one in fields(value):
         held, name = getattr(value, one.name), prefix + one.name
         if isinstance(held, np.ndarray):
@@ -260,7 +261,7 @@ def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str,
 
 
 def parts_of(question: Any) -> Iterator[Question | Part]:
-    """Yield a question or part, then all questions and parts in it, however deep."""
+    """Yield a question or part, then all questions and parts nested in it."""
     yield question
     for one in fields(question):
         held = getattr(question, one.name)
@@ -269,7 +270,7 @@ def parts_of(question: Any) -> Iterator[Question | Part]:
 
 
 def centers_of(question: Question) -> tuple[FloatArray, ...]:
-    """Return the centers that a question and its parts declare, the outermost first."""
+    """Return the centers that a question and the questions and parts in it declare, outermost first."""
     declared = [part.declaration for part in parts_of(question)]
     return tuple(center for one in declared if one is not None for center in one.centers)
 

@@ -1,10 +1,9 @@
-"""Registries: what users may add, by name. One each for estimators, secure sums, attacks, partitions, ...
+"""Registries of what users may add, by name: estimators, secure sums, attacks, partitions and others.
 
-An entry is found by a registered name: one of privfed's own, one that an installed package declares (an entry
-point of the registry's group), or one that was added in Python. `resolve` also takes "module:Name", which it
-imports: only for words that a person wrote on this machine (a command line, a study's file). What was read
-    from a run folder, a saved model, a message or an agreement goes through `find`, which imports nothing
-    that it names.
+An entry has a registered name: one of privfed's own, one that an installed package declares (as an entry
+point of the registry's group), or one that was added in Python. `resolve` also imports "module:Name"; it is
+only for text that a person wrote on this machine (a command line, a study file). Names from a run folder, a
+saved model, a message or an agreement go through `find`, which never imports a module that they name.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Thing = TypeVar("Thing")
 
 
 def imported(where: str) -> object:
-    """Return what "module:Name" stands for; modules in the working directory are found too, last of all.
+    """Return the object that "module:Name" names; the working directory is searched last for the module.
 
     Raises:
         ArgumentError: no such module, or nothing in it has this name.
@@ -45,12 +44,12 @@ def imported(where: str) -> object:
 
 
 class Registry(Generic[Thing]):
-    """Named things of one kind; privfed's own and those of installed packages are imported when first used.
+    """Named objects of one kind. Those of privfed and of installed packages are imported when first used.
 
     Args:
-        kind: what it holds, in a word for messages: "estimator".
-        group: of the entry points by which installed packages add to it: "privfed.estimators".
-        own: name -> where it is, as "module:Name".
+        kind: what it holds, in a word for messages, such as "estimator".
+        group: group of the entry points by which installed packages add to it, such as "privfed.estimators".
+        own: name -> location of privfed's own object, as "module:Name".
     """
 
     def __init__(self, kind: str, group: str, own: Mapping[str, str]) -> None:
@@ -63,7 +62,7 @@ class Registry(Generic[Thing]):
         """Entry points of installed packages, by name.
 
         Raises:
-            ArgumentError: two packages declare one name, or one declares a name of privfed's.
+            ArgumentError: two packages declare the same name, or one declares a name of privfed's own.
         """
         found: dict[str, EntryPoint] = {}
         for one in entry_points(group=self.group):
@@ -79,10 +78,10 @@ class Registry(Generic[Thing]):
         )
 
     def add(self, name: str, thing: Thing) -> None:
-        """Register a thing in this process; the same thing again is fine.
+        """Register an object in this process; registering the same object again changes nothing.
 
         Raises:
-            ArgumentError: another thing has the name.
+            ArgumentError: another object has the name.
         """
         if name in self and self.find(name) is not thing:
             raise self._collision(name, self.find(name), thing)
@@ -106,7 +105,7 @@ class Registry(Generic[Thing]):
         return name in self._things or name in self._places or name in self._declared
 
     def find(self, name: object) -> Thing:
-        """Return what a registered name stands for.
+        """Return the object with a registered name.
 
         Raises:
             ArgumentError: nothing has this name.
@@ -120,7 +119,7 @@ class Registry(Generic[Thing]):
         return self._things[name]
 
     def resolve(self, name: str) -> Thing:
-        """Return what a name or "module:Name" stands for; for words that a person wrote on this machine.
+        """Return the object of a name or "module:Name"; only for text that a person wrote on this machine.
 
         Raises:
             ArgumentError: neither is known.
@@ -131,7 +130,7 @@ class Registry(Generic[Thing]):
         return thing
 
     def name_of(self, thing: Thing) -> str | None:
-        """Return the first name of a thing, or None where it has none."""
+        """Return the first name of an object, or None where it has none."""
         return next((name for name in self.names() if self._is(name, thing)), None)
 
     def _is(self, name: str, thing: Thing) -> bool:

@@ -1,7 +1,7 @@
-"""Secure sums: protocols that open a cohort's total and no client's answer.
+"""Secure sums: protocols that open the total of a cohort's answers, but no client's answer.
 
-A protocol is a pair of pure parts. The session, on the coordinator, is a generator that yields
-exchanges and is sent replies; the client side is a pure step. No sockets, no threads, no clock.
+A protocol has two parts, both without sockets, threads or clocks. The session, on the coordinator, is a
+generator that yields exchanges and is sent replies; the client side is a pure step function.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Steps = Generator[Exchange, Replies, Finished]
 
 
 class Session(Protocol):
-    """What lives across the sums of a fit, on the coordinator."""
+    """The coordinator's part of a secure sum; it keeps its state over all sums of a fit."""
 
     def open(self) -> Steps[None]:
         """Set up the session with all clients."""
@@ -30,20 +30,20 @@ class Session(Protocol):
 
         Args:
             question: what is asked.
-            index: index of the sum in the run; keys the clients' simulation randomness.
+            index: index of the sum in the run; it seeds the clients' simulation randomness.
             cohort: label of the cohort.
-            upcoming: labels that may be asked next.
+            upcoming: labels of the cohorts that may be asked next.
 
         Raises:
-            ProtocolError: no total; nothing was opened.
+            ProtocolError: the sum failed; nothing was opened.
         """
 
     def close(self) -> Steps[None]:
-        """Deliver what the parties still wait for at the end of a run; more sums may follow."""
+        """Deliver what clients still wait for after the last sum, such as its total; more sums may follow."""
 
 
 class SecureSum(Protocol):
-    """A protocol by which a cohort's total is opened."""
+    """A protocol that opens the total of a cohort's answers."""
 
     @property
     def name(self) -> str:
@@ -59,13 +59,13 @@ class SecureSum(Protocol):
 
     @property
     def one_key(self) -> bool:
-        """Whether the key of one client opens every upload, as where all clients share one key."""
+        """Whether one client's key opens every upload, as where all clients share one key."""
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the numbers that protect a client.
+        """Return the bounds that protect a client.
 
         Raises:
-            ArgumentError: so few clients cannot be protected; the message says what could be.
+            ArgumentError: there are too few clients to protect them; the message says how many are needed.
         """
 
     def parties(

@@ -21,7 +21,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Statistics(Mapping[str, FloatArray]):
-    """Frozen mapping of names to float64 arrays; two of the same layout add entry by entry."""
+    """A frozen mapping of names to float64 arrays; two of the same layout are added entry by entry."""
 
     __slots__ = ("_arrays",)
 
@@ -74,7 +74,8 @@ class Entry:
         shape: its shape.
         low: smallest value of each entry in one client's answer; broadcasts to `shape`.
         high: largest value of each entry in one client's answer; broadcasts to `shape`.
-        resolution: coarsest step that the asker accepts on a fixed-point grid; broadcasts to `shape`.
+        resolution: coarsest quantisation step of the fixed-point grid that is acceptable; broadcasts to
+            `shape`.
     """
 
     name: str
@@ -137,18 +138,22 @@ class StatisticsSpec:
         return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
 
     def unflatten(self, vector: FloatArray) -> Statistics:
-        """Return the statistics that a float64 vector of shape (size,) stands for."""
+        """Return the statistics of a flat float64 vector of shape (size,), the inverse of `flatten`.
+
+        Raises:
+            ArgumentError: the vector has another shape.
+        """
         if vector.shape != (self.size,):
             raise ArgumentError(f"a vector of shape {vector.shape} does not fit {self.size} entries.")
         return Statistics.views(self.layout, frozen_array(vector))
 
     def clip(self, vector: FloatArray) -> tuple[FloatArray, int]:
-        """Move a flat answer into its ranges; return it with the number of entries that were outside."""
+        """Clip a flat answer to its ranges; return it with the number of values that were outside."""
         if self.holds(vector):
             return vector, 0
         clipped = np.clip(vector, self.low, self.high)
         return clipped, int(np.count_nonzero(clipped != vector))
 
     def holds(self, vectors: FloatArray) -> bool:
-        """Say whether flat answers, float64 of shape (..., size), all lie in their ranges; NaN does not."""
+        """Say whether flat answers, float64 of shape (..., size), lie in their ranges; NaN never does."""
         return bool((vectors >= self.low).all() and (vectors <= self.high).all())

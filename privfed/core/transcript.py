@@ -1,8 +1,8 @@
 """The append-only record of a run, and the views that parties have of it.
 
-It keeps questions, totals and plain answers; of masked or encrypted bytes their length and hash.
-Never a key, never a seed of claimed noise. On disk it is one JSON record a line (`transcript.jsonl`), for the
-owner's account alone.
+It keeps questions, totals and plain answers in full; of masked or encrypted bytes, their length and hash. It
+never holds a key or a seed of claimed noise. On disk it has one JSON record a line (`transcript.jsonl`), and
+only its owner may read it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Began(Record, frozen=True):
     reveals: str
 
     def check_format(self, path: Path, *, resumes: bool) -> None:
-        """Check that the run can be read, and gone on with where it is to be.
+        """Check that this privfed can read a run of this format and, with `resumes`, resume it.
 
         Raises:
             RunFolderError: it cannot.
@@ -76,7 +76,7 @@ class Asked(Record, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One message: its client, its length in bytes, its SHA-256, and itself with record="messages"."""
+    """One message: its client, its length in bytes, its SHA-256, and with record="messages" its bytes."""
 
     client: int
     size: int
@@ -127,9 +127,9 @@ def _unwire(arrays: Mapping[str, Array]) -> Statistics:
 
 
 def has_begun(folder: Path) -> bool:
-    """Say whether a run has begun in a folder: whether its transcript has a whole first line.
+    """Say whether a run has begun in a folder, that is, whether its transcript has a complete first line.
 
-    Before that nothing is agreed on, and nothing is asked: a run may begin there.
+    Nothing is agreed on or asked before that line is written, so that a new run may begin there.
     """
     try:
         with (folder / FILE).open("rb") as file:
@@ -161,12 +161,12 @@ class Transcript:
 
         Args:
             folder: the run's folder.
-            mend: cut the broken line off the file too, so that the run can go on there.
-            record: of what follows, as for the constructor.
+            mend: also cut the incomplete line off the file, so that the run can be resumed.
+            record: how to record the messages that follow, as for the constructor.
 
         Raises:
-            RunFolderError: no transcript there, a line within it is damaged, lines do not fit together, or it
-                has a format that this privfed does not know, or cannot go on with.
+            RunFolderError: there is no transcript, a line of it is damaged, its lines do not fit together,
+                or this privfed cannot read its format, or with `mend` cannot resume a run of it.
         """
         transcript = cls(folder, record)
         path = folder / FILE
@@ -216,7 +216,7 @@ class Transcript:
                 raise RunFolderError(
                     f"{self._path.parent} already holds a run; resume it or name another folder."
                 )
-            # What a crash left of a first line is no agreement.
+            # A crash may have left an incomplete first line, which records no agreement.
             self._path.unlink(missing_ok=True)
             make_folder(self._path.parent)
         self._append(
@@ -225,10 +225,10 @@ class Transcript:
         )
 
     def check_agreement(self, configuration: Configuration) -> None:
-        """Check that the run is of this agreement.
+        """Check that the run has this configuration.
 
         Raises:
-            ResumeError: it is of another one.
+            ResumeError: it has another one.
         """
         if self.configuration != configuration:
             raise ResumeError(
@@ -304,16 +304,16 @@ class Transcript:
             raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
 
     def _asked(self) -> dict[int, Asked]:
-        """Return the last question of each index: a sum that was cut off is asked again by a resumed run."""
+        """Return the last question of each index, since a resumed run repeats an interrupted sum."""
         return {record.index: record for record in self.of(Asked)}
 
     def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
-        """Cut out what one party saw.
+        """Return what one party saw of the run.
 
-        Where clients open the totals, this record lies on their side: the server alone saw no question
-        and no total of it, and every client saw all of them, those of sums that it was not in included.
-        Elsewhere a client saw the questions to its cohorts. The record has no answer that was encrypted,
-        although under one key for all clients (`ckks`) a server with a colluder could read each of them.
+        Where clients open the totals, the transcript is kept on their side: the server alone saw none of its
+        questions and totals, and every client saw all of them, including those of sums without it. Otherwise
+        a client saw the questions to its cohorts. Encrypted answers are not in the view, although with one
+        key for all clients (`ckks`) a server with a colluder could decrypt each of them.
 
         Args:
             party: "server", "observer" (who sees the final model only) or "clients" (what the
@@ -321,8 +321,8 @@ class Transcript:
             colluding: positions of clients that tell the party all they know.
 
         Returns:
-            The view. Colluders' own statistics are in it where the sum showed them; otherwise the
-            attacker, who holds its colluders' data, answers the questions in the view itself.
+            The view. It has the colluders' own statistics where the sum showed them; otherwise the
+            attacker, who has its colluders' data, can compute them from the questions in the view.
         """
         if party not in ("server", "observer", "clients"):
             raise ArgumentError(f'party must be "server", "observer" or "clients", got {party!r}.')
@@ -338,7 +338,7 @@ class Transcript:
             return View("observer", (), began.configuration.clients, (), result)
         server, opens = party == "server", began.opens_to == "clients"
         reads_totals = began.opens_to == party or (opens and bool(colluders))
-        # Where clients open, the next question is implied: who only relays never holds one.
+        # Where clients open totals, they derive the questions themselves: a server only relays messages.
         reads_questions = reads_totals or (server and not opens)
         sums = tuple(
             self._sum_view(r, server, reads_totals, reads_questions, colluders)

@@ -1,4 +1,4 @@
-"""What one party saw of a run. A view never holds the truth."""
+"""What one party saw of a run. A view never contains clients' data, against which attacks are evaluated."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class SumView:
     Args:
         index: index of the sum in the run.
         purpose: what it was for ("range", "start", "round", "score"); empty where the question is None.
-        question: what was asked; None for who relays only, where clients open the totals, and for clients
-            that were not asked.
+        question: what was asked; None for a server that only relays (clients open the totals), and for
+            clients outside the cohort.
         cohort: positions of the clients that were asked.
-        contributors: positions of those in the sum; empty for who cannot tell.
-        total: the opened total; None for who cannot read it.
-        answers: position -> statistics, of the clients whose answers the party saw.
-        upload_bytes: position -> bytes that the client sent, for the server.
+        contributors: positions of the clients in the sum; empty for a party that cannot tell.
+        total: the opened total; None for a party that cannot read it.
+        answers: position -> statistics, for the clients whose answers the party saw.
+        upload_bytes: position -> bytes that the client sent; empty unless the party is the server.
     """
 
     index: int
@@ -45,8 +45,8 @@ class View:
         colluding: positions of the clients that tell the party all they know.
         clients: names of all clients, by position.
         sums: what it saw of each sum, in order.
-        result: the result ("centers"), once the run has ended; where clients open the totals, the server
-            has it only from a colluder.
+        result: name -> array of the result ("centers"), once the run has ended; where clients open the
+            totals, the server has it only from a colluder.
     """
 
     party: str
