@@ -1,1 +1,1 @@
-"""Numerics: distances, memberships and local fits, on whole arrays; they know no question and no client."""
+"""Numerics on plain arrays, independent of questions and clients: distances, memberships, local fits."""

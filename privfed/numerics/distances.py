@@ -13,11 +13,11 @@ from privfed.core.domain import FloatArray
 IntArray = npt.NDArray[np.intp]
 
 FEW_FEATURES = 8
-"""Up to this many columns differences are formed one by one: exact, and as fast as the matrix product."""
+"""Up to this many columns, distances come from differences: accurate, and as fast as a matrix product."""
 
 
 def squared_differences(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return squared distances, float64 of shape (n_rows, n_centers), from differences."""
+    """Return squared distances, float64 of shape (n_rows, n_centers), computed from differences."""
     distances = np.empty((len(rows), len(centers)))
     for j, center in enumerate(centers):
         difference = rows - center
@@ -26,7 +26,7 @@ def squared_differences(rows: FloatArray, centers: FloatArray) -> FloatArray:
 
 
 def squared_differences_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return `squared_differences` of each row as if it were alone: no other row changes the last bit."""
+    """Return `squared_differences` with each row's result independent of the other rows, bit for bit."""
     distances = np.empty((len(rows), len(centers)))
     for j, center in enumerate(centers):
         distances[:, j] = squared_lengths(rows - center)
@@ -37,7 +37,7 @@ def squared_distances(rows: FloatArray, centers: FloatArray) -> FloatArray:
     """Return squared Euclidean distances, float64 of shape (n_rows, n_centers), never negative."""
     if rows.shape[1] <= FEW_FEATURES:
         return squared_differences(rows, centers)
-    # Far from the origin the three terms would cancel: it is moved to between the centers.
+    # The origin is moved to the centers' mean: far from the origin the three terms would cancel.
     origin = centers.mean(axis=0)
     rows, centers = rows - origin, centers - origin
     products = rows @ centers.T
@@ -59,9 +59,9 @@ def assign(rows: FloatArray, centers: FloatArray) -> IntArray:
 
 
 def _scores(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return squared distances but for a term of each row, (n_rows, n_centers), as a matrix product."""
-    # |x - o|^2 is the same for every center, so that it may be left out; the origin o lies between the
-    # centers, so that they are short and the products do not cancel.
+    """Return squared distances up to a constant for each row, (n_rows, n_centers), by a matrix product."""
+    # |x - o|^2 is the same for every center and is left out. The origin o is the centers' mean, so that the
+    # shifted centers are short and the products do not cancel.
     origin = centers.mean(axis=0)
     short = centers - origin
     scores: FloatArray = np.einsum("kd,kd->k", short, short) + 2.0 * (short @ origin) - 2.0 * (rows @ short.T)
@@ -69,14 +69,14 @@ def _scores(rows: FloatArray, centers: FloatArray) -> FloatArray:
 
 
 def assign_alone(rows: FloatArray, centers: FloatArray) -> IntArray:
-    """Return `assign` of each row as if it were alone, shape (n_rows,).
+    """Return `assign` with each row's result independent of the other rows, shape (n_rows,).
 
-    A product of matrices may round a row differently beside other rows, so that one row more could move
-    others between centers that are equally near: what bounds one record's contribution must rule that
-    out. Rows whose nearest centers differ by little more than rounding are decided by differences.
+    A matrix product may round a row differently when there are other rows, so that adding one row could move
+    others between centers at equal distances. A bound on one record's contribution must rule that out. So
+    rows whose two nearest centers differ by little more than rounding are decided by differences instead.
 
-    Which rows these are may depend on the rows beside them, but not where they go: what parts them is more
-    than the rounding of scores and of differences together, so that at the edge both find the same center.
+    Which rows are decided so may depend on the other rows, but the result does not: the threshold exceeds
+    the rounding of scores and of differences together, so that near the threshold both find the same center.
     """
     if rows.shape[1] <= FEW_FEATURES:
         return nearest(squared_differences_alone(rows, centers))
@@ -88,11 +88,11 @@ def assign_alone(rows: FloatArray, centers: FloatArray) -> IntArray:
 
 
 def _unsure(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return up to which difference of two of its scores a row's nearest center is not sure, (n_rows,).
+    """Return for each row the difference of scores up to which its nearest center is uncertain, (n_rows,).
 
-    With S the length of the row plus that of the longest center, a difference of two scores is within
-    8 (d + 4) eps S^2 of what it should be, one of two squared differences within (2 log2 d + 4) eps S^2; and
-    what products below the least normal number lose is far below 2^-1000.
+    With S the length of the row plus that of the longest center, the error of a difference of two scores is
+    at most 8 (d + 4) eps S^2, that of a difference of two squared distances at most (2 log2 d + 4) eps S^2.
+    Underflow of products adds far less than 2^-1000.
     """
     reach = np.sqrt(squared_lengths(rows)) + float(np.sqrt(squared_lengths(centers).max()))
     relative = max(1e-10, 16.0 * rows.shape[1] * float(np.finfo(np.float64).eps))
@@ -100,15 +100,21 @@ def _unsure(rows: FloatArray, centers: FloatArray) -> FloatArray:
 
 
 def assign_each(clients: Sequence[FloatArray], stacked: FloatArray, centers: FloatArray) -> IntArray:
-    """Return `assign` of each client's rows, one after the other, given also their rows stacked."""
+    """Return `assign` of each client's rows, concatenated; `stacked` holds the same rows, concatenated."""
     if stacked.shape[1] <= FEW_FEATURES:
         return assign(stacked, centers)
-    # One matrix product a client: its result must not depend on who else is in the stack.
+    # One matrix product a client, so that a client's result does not depend on the others.
     return np.concatenate([assign(rows, centers) for rows in clients])
 
 
 def cell_sums(rows: FloatArray, cells: IntArray, n_cells: int) -> tuple[FloatArray, FloatArray]:
-    """Return how many rows lie in each cell, (n_cells,), and their sums, (n_cells, n_features)."""
+    """Return the number of rows in each cell, (n_cells,), and their sums, (n_cells, n_features).
+
+    Args:
+        rows: float64 of shape (n_rows, n_features).
+        cells: cell of each row, intp of shape (n_rows,).
+        n_cells: number of cells.
+    """
     counts = np.bincount(cells, minlength=n_cells).astype(np.float64)
     if rows.shape[1] <= FEW_FEATURES:
         columns = [np.bincount(cells, weights=column, minlength=n_cells) for column in rows.T]

@@ -1,7 +1,7 @@
-"""Local fuzzy c-means of many clients at once: what a client does between two sums.
+"""Local fuzzy c-means of many clients at once: a client's steps between two sums.
 
-Stallmann and Wilbik 2022, equations 5 and 6 and step 3 of their protocol (section 2.2.1); where the
-paper is silent, their code: memberships are compared before and after a step.
+Stallmann and Wilbik 2022, equations 5 and 6 and step 3 of their protocol (section 2.2.1). The paper does not
+state the stopping rule; as in the authors' code, memberships before and after a step are compared.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from privfed.errors import ArgumentError
 from privfed.numerics.memberships import Distances, shares
 
 LEAST_POWERS = 1e-280
-"""Sums of u^m below this are rounding of a zero: nothing is divided by them."""
+"""Sums of u^m below this are rounding errors of zero, and nothing is divided by them."""
 
 _BLOCK = 1 << 14
-"""Most memberships that are worked on at once: more would not stay in a core's cache."""
+"""Most memberships that are computed at once; more would not fit a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFuzzy:
-    """What local fuzzy c-means gave on one client.
+    """The result of local fuzzy c-means on one client.
 
     Args:
         centers: local centers, float64 of shape (n_clusters, n_features).
-        powers: sums of u^m that the last step divided by (eq. 6), shape (n_clusters,). Zero where
-            every row lies on other centers: such a center has not moved in that step.
-        supports: sums of u with respect to the local centers, shape (n_clusters,).
+        powers: sums of u^m that the last step divided by (eq. 6), float64 of shape (n_clusters,). Zero
+            where every row lies exactly on other centers; such a center did not move in that step.
+        supports: sums of the memberships u in the local centers, float64 of shape (n_clusters,).
     """
 
     centers: FloatArray
@@ -40,7 +40,7 @@ class LocalFuzzy:
 
 
 def check_local(local_iter: int, local_tol: float | None) -> None:
-    """Check the words that end local steps.
+    """Check the parameters of the local stopping rule.
 
     Raises:
         ArgumentError: one is out of its bounds.
@@ -61,10 +61,10 @@ class _Prepared:
 
 
 class Stack:
-    """Rows of several clients side by side, and what a step of fuzzy c-means asks of them.
+    """Stacked rows of several clients, with the operations of a fuzzy c-means step.
 
-    Memberships are of shape (n_clusters, n_rows of all). Products and sums are formed client by client,
-    so that they do not depend on who else is there.
+    Memberships are of shape (n_clusters, n_rows of all clients). Products and sums are computed client by
+    client, so that a client's results do not depend on the others.
     """
 
     def __init__(self, clients: Sequence[_Prepared], m: float) -> None:
@@ -85,7 +85,7 @@ class Stack:
         return shares(distances, self.m)
 
     def sums(self, memberships: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return each client's sums of u^m, (n_clients, n_clusters), and of u^m x, n_features times that."""
+        """Return each client's sums of u^m, (n_clients, n_clusters), and of u^m x, (..., n_features)."""
         powers = memberships * memberships if self.m == 2.0 else np.power(memberships, self.m)
         parts = zip(self.clients, self.spans, strict=True)
         sums = np.stack([powers[:, span] @ one.augmented for one, span in parts])
@@ -107,7 +107,7 @@ class Stack:
 
 
 def blocks(clients: Sequence[FloatArray], n_clusters: int) -> Iterator[Sequence[FloatArray]]:
-    """Cut a list of clients into pieces that are worth working on at once."""
+    """Yield consecutive groups of clients whose memberships fit into `_BLOCK`, or single larger clients."""
     first, held = 0, 0
     for i, rows in enumerate(clients):
         if held and (held + len(rows)) * n_clusters > _BLOCK:
@@ -168,7 +168,7 @@ def _fits(stack: Stack, centers: FloatArray, local_iter: int, local_tol: float |
 
 
 def moved(centers: FloatArray, powers: FloatArray, weighted: FloatArray, least: float) -> FloatArray:
-    """Return equation 6: sums of u^m x by sums of u^m; a center with no more than `least` stays."""
+    """Return equation 6, sums of u^m x over sums of u^m; a center whose sum is at most `least` stays."""
     held = powers > least
     if held.all():
         return weighted / powers[..., None]

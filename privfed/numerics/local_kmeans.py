@@ -1,4 +1,4 @@
-"""Local k-means steps of many clients at once: the client's half of Algorithm 2 of Holzer et al.
+"""Local k-means steps of many clients at once: the clients' part of Algorithm 2 of Holzer et al.
 
 Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, Algorithm 2 and equation 7.
 """
@@ -17,13 +17,15 @@ from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums
 
 @dataclass(frozen=True, slots=True)
 class LocalUpdate:
-    """What local steps on one client gave.
+    """The result of local steps on one client.
 
     Args:
         centers: local centroids, float64 of shape (n_clusters, n_features).
-        counts: rows assigned to each of the received global centroids (eq. 7), shape (n_clusters,).
-        received: the global centroids that the steps started from.
-        rows: rows that each local centroid is the mean of, shape (n_clusters,); zero where it never moved.
+        counts: number of rows assigned to each of the received global centroids (eq. 7), float64 of shape
+            (n_clusters,).
+        received: the global centroids that the steps started from, of the shape of `centers`.
+        rows: number of rows whose mean each local centroid is, float64 of shape (n_clusters,); zero where it
+            never moved.
     """
 
     centers: FloatArray
@@ -32,11 +34,11 @@ class LocalUpdate:
     rows: FloatArray
 
     def coarsened(self, coarseness: Coarseness, most: float) -> LocalUpdate:
-        """Return the update of a client that shows no small cluster: it is one without rows.
+        """Return the update with small clusters suppressed: they look like clusters without rows.
 
         Args:
-            coarseness: what is shown.
-            most: rows of a client.
+            coarseness: which counts are shown, and how exactly.
+            most: most rows that a client may hold.
         """
         counts, few = coarseness.kept(self.counts, most), coarseness.min_count
         small = ((self.rows > 0.0) & (self.rows < few)) | ((self.counts > 0.0) & (counts == 0.0))
@@ -50,7 +52,7 @@ class LocalUpdate:
 
 
 class _Stack:
-    """Rows of several clients, one after the other, centroids of each, and how many rows these are of."""
+    """Stacked rows of several clients, each client's centroids, and how many rows each is the mean of."""
 
     def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
         self.clients = clients
@@ -73,9 +75,9 @@ class _Stack:
         return nearest(distances)
 
     def step(self, active: np.ndarray) -> FloatArray:
-        """Move the active clients' centroids to the means of their rows; return all counts.
+        """Move the active clients' centroids to the means of their rows; return the counts of all clients.
 
-        A centroid without rows stays (section 2.4).
+        A centroid without rows stays where it is (section 2.4).
         """
         labels = self.assign()
         counts, sums = cell_sums(
@@ -103,9 +105,9 @@ def local_updates(
         clients: rows of each client, float64 of shape (n_i, n_features).
         centers: global centroids, float64 of shape (n_clusters, n_features).
         local_iter: most steps.
-        local_tol: a client stops once its centroids move by less (Frobenius norm).
-        relocate_empty: move a centroid without rows onto the client's row farthest from its
-            centroid, as centralised libraries do (Figure 1 warns of it).
+        local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
+        relocate_empty: move a centroid without rows onto the client's row that is farthest from its own
+            centroid, as centralised libraries do (Figure 1 of the paper warns of this).
 
     Returns:
         One update a client, in order.

@@ -4,9 +4,9 @@ Bezdek, Ehrlich, Full: FCM, Computers & Geosciences 10, 1984. With distances d_i
 
     u_ij = 1 / sum_k (d_ij / d_ik)^(2 / (m - 1)),    sum_j u_ij = 1.
 
-Equation 5 of Stallmann and Wilbik 2022 prints squared distances under that exponent; their code, and
-equation 4, which these memberships minimise, have plain ones, as here. A row on a center has
-membership 1 there; where several centers coincide under a row they share it equally.
+Equation 5 of Stallmann and Wilbik 2022 has squared distances under that exponent. Here they are not squared,
+as in the authors' code and as equation 4, the objective that these memberships minimise, requires. A row that
+lies on a center has membership 1 in it; several coinciding centers share the row equally.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from privfed.errors import ArgumentError
 from privfed.numerics.distances import squared_differences_alone
 
 LARGEST_FUZZIFIER = 100.0
-"""Above it u^m of two equal memberships, 2^-m, would be lost beside any other."""
+"""Largest fuzzifier: above it u^m of two equal memberships, 2^-m, would vanish in any sum."""
 
 _CANCELLED = 1e-8
-"""Share of its terms below which a distance by matrix product has lost too many digits."""
+"""A distance by matrix product that is smaller than this share of its terms has lost too many digits."""
 
 
 def check_fuzzifier(m: float) -> None:
@@ -39,8 +39,8 @@ def check_fuzzifier(m: float) -> None:
 class Distances:
     """Squared distances of rows to centers, prepared once for the steps of a fit.
 
-    They are one matrix product of terms, |x|^2 - 2xc + |c|^2 relative to the rows' mean. Where the terms
-    cancel, a center is nearly on a row: these few distances are formed from differences.
+    They come from one matrix product, as |x|^2 - 2xc + |c|^2 relative to the rows' mean. Where these terms
+    cancel, a row almost coincides with a center; these few distances are computed from differences.
 
     Args:
         rows: float64 of shape (n_rows, n_features).
@@ -54,7 +54,7 @@ class Distances:
         self._largest = float(self._squares.max())
 
     def to(self, centers: FloatArray, out: FloatArray | None = None) -> FloatArray:
-        """Return squared distances, float64 of shape (n_centers, n_rows); exactly zero on a center."""
+        """Return squared distances, float64 of shape (n_centers, n_rows); exactly 0 for a row on a center."""
         offsets = centers - self._origin
         squares = np.einsum("kd,kd->k", offsets, offsets)
         factors = np.empty((len(centers), offsets.shape[1] + 2))
@@ -69,29 +69,29 @@ class Distances:
 
 
 def distances_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return squared distances (n_centers, n_rows), those of each row as if it were alone."""
+    """Return squared distances (n_centers, n_rows), each row's independent of the other rows."""
     return np.ascontiguousarray(squared_differences_alone(rows, centers).T)
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:
-    """Return the memberships that squared distances (n_centers, n_rows) stand for, in the same shape.
+    """Return the memberships for given squared distances, in the same shape.
 
     Args:
-        distances: squared distances, not negative.
+        distances: squared distances, not negative, float64 of shape (n_centers, n_rows).
         m: fuzzifier, above 1.
     """
     least = distances.min(axis=0)
     if least.min() > 0.0:
         weights: FloatArray = least / distances
     else:
-        # Rows on a center have 0/0 there: it becomes 1 for each center that they lie on.
+        # For a row on a center the ratio is 0/0: it becomes 1 for each center that the row lies on.
         on_center = least == 0.0
         weights = np.divide(least, distances, out=np.zeros_like(distances), where=~on_center)
         weights[:, on_center] = distances[:, on_center] == 0.0
     if m != 2.0:
         np.power(weights, 1.0 / (m - 1.0), out=weights)
-    # One after the other: NumPy adds a lone column in another order than many, and a row's memberships must
-    # not depend on the rows beside it.
+    # Added in sequence: NumPy's sum adds a single column in another order than several, but a row's
+    # memberships must not depend on the other rows.
     weights /= reduce(np.add, weights)
     return weights
 
@@ -102,7 +102,7 @@ def memberships(rows: FloatArray, centers: FloatArray, m: float = 2.0) -> FloatA
     Args:
         rows: float64 of shape (n_rows, n_features).
         centers: float64 of shape (n_clusters, n_features).
-        m: fuzzifier, above 1: towards 1 rows belong to their nearest center only, large m spreads them.
+        m: fuzzifier, above 1. Near 1, a row belongs to its nearest center only; large values spread it.
 
     Returns:
         float64 of shape (n_rows, n_clusters), each row in [0, 1] with sum 1.

@@ -1,8 +1,8 @@
-"""Weighted k-means of points that lie in one place: all restarts in one pass.
+"""Centralised weighted k-means, with all restarts in one pass.
 
-The server's k-means over gathered centroids, and a client's own over its rows. Nothing here asks or
-sends. Source of the seeding: Arthur and Vassilvitskii, k-means++, SODA 2007, section 2.2, with the
-greedy choice among several candidates of its section 5 where `candidates` is above one.
+The server uses it on gathered centroids, a client on its own rows; nothing here communicates. Source of the
+seeding: Arthur and Vassilvitskii, k-means++, SODA 2007, section 2.2, with the greedy choice among several
+candidates of its section 5 where `candidates` is above one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ MOST_STEPS = 300
 """Most Lloyd steps of a restart."""
 
 _MOST_DISTANCES = 1 << 22
-"""So many distances are held at once: restarts are taken in groups that keep to it."""
+"""Most distances that are held at once; restarts are processed in groups within this limit."""
 
 
 class Clustering(NamedTuple):
-    """What k-means ended with.
+    """The result of k-means.
 
     Attributes:
         centers: float64 of shape (n_clusters, n_features).
-        labels: cluster of each point in the last step, integers of shape (n_points,).
+        labels: cluster of each point in the last step, intp of shape (n_points,).
         inertia: weighted sum of squared distances to the nearest center.
     """
 
@@ -38,7 +38,7 @@ class Clustering(NamedTuple):
 def many_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
     """Return squared distances of (n_points, d) to (n_sets, n_centers, d): (n_sets, n_centers, n_points)."""
     if points.shape[1] > FEW_FEATURES:
-        # Far from the origin the terms would cancel: it is moved to between the points.
+        # The origin is moved to the points' mean: far from the origin the terms would cancel.
         origin = points.mean(axis=0)
         points, centers = points - origin, centers - origin
         squares = (
@@ -73,19 +73,19 @@ def seeds(
     Args:
         points: float64 of shape (n_points, n_features).
         weights: float64 of shape (n_points,), not negative, not all zero.
-        n_clusters: seeds a set. Where the points run out of distinct ones, seeds repeat.
-        rng: of the draws.
-        n_sets: how many sets.
-        candidates: draws of which the best becomes a seed; None for 2 + log(n_clusters), 1 for the
-            plain method.
+        n_clusters: number of seeds a set. With fewer distinct points than that, seeds repeat.
+        rng: source of the draws.
+        n_sets: number of sets.
+        candidates: number of draws of which the best becomes a seed; None for 2 + log(n_clusters), 1 for
+            plain k-means++.
     """
     tries = 2 + int(np.log(n_clusters)) if candidates is None else candidates
     sets, found = np.arange(n_sets), np.empty((n_sets, n_clusters, points.shape[1]))
     uniform, closest = rng.random((n_clusters, n_sets, tries)), np.ones((n_sets, len(points)))
-    # Few points come up again and again: their distances are found once.
+    # Few points are drawn repeatedly: their distances are computed once.
     known = many_distances(points, points[None])[0] if len(points) < n_sets * n_clusters else None
     for seed in range(n_clusters):
-        # Of the first seeds none is better than another: one draw, not the best of several.
+        # The first seed is a single draw by weight: all candidates for it would be equally good.
         drawn = _draw(weights * closest, weights, uniform[seed] if seed else uniform[seed, :, :1])
         distances = many_distances(points, points[drawn]) if known is None else known[drawn]
         if seed:
@@ -96,17 +96,17 @@ def seeds(
 
 
 def _draw(chances: FloatArray, otherwise: FloatArray, uniform: FloatArray) -> IntArray:
-    """Return positions drawn with the chances of each row.
+    """Return positions of points, drawn for each set in proportion to its row of `chances`.
 
     Args:
         chances: float64 of shape (n_sets, n_points), not negative.
-        otherwise: chances of a row that has none left, float64 of shape (n_points,).
+        otherwise: chances for a set whose own are all zero, float64 of shape (n_points,).
         uniform: numbers in [0, 1), one a draw, float64 of shape (n_sets, n_draws).
     """
     cumulated = chances.cumsum(axis=1)
     if cumulated[:, -1].min() <= 0.0:
         cumulated[cumulated[:, -1] <= 0.0] = otherwise.cumsum()
-    # A position without a chance is never the first above.
+    # The comparison is strict, so that a position of chance zero is never the first above.
     above = cumulated[:, None] > (uniform * cumulated[:, -1:])[:, :, None]
     return np.asarray(above.argmax(axis=2), dtype=np.intp)
 
@@ -114,9 +114,9 @@ def _draw(chances: FloatArray, otherwise: FloatArray, uniform: FloatArray) -> In
 def lloyd(
     points: FloatArray, weights: FloatArray, starts: FloatArray, *, max_iter: int = MOST_STEPS
 ) -> Clustering:
-    """Do Lloyd steps from each start until nothing moves; return the clustering of the lowest inertia.
+    """Do Lloyd steps from each start until labels stay; return the clustering of the lowest inertia.
 
-    A center without points stays.
+    A center without points stays where it is.
 
     Args:
         points: float64 of shape (n_points, n_features).
@@ -139,7 +139,7 @@ def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, ma
         assigned = many_distances(points, centers[running]).argmin(axis=1)
         moving = (assigned != labels[running]).any(axis=1)
         labels[running] = assigned
-        # The same labels give the same means: a restart whose labels stay is at rest.
+        # The same labels give the same means: a restart whose labels stay has converged.
         running = running[moving]
         if not running.size:
             break
@@ -150,7 +150,7 @@ def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, ma
 
 
 def _means(points: FloatArray, weights: FloatArray, labels: IntArray, centers: FloatArray) -> FloatArray:
-    """Return each cluster's weighted mean under each set of labels; one without points keeps its center."""
+    """Return each cluster's weighted mean under each set of labels; an empty cluster keeps its center."""
     shape = centers.shape
     cells = (labels + shape[1] * np.arange(shape[0])[:, None]).ravel()
     size, repeated = shape[0] * shape[1], np.broadcast_to(weights, labels.shape).ravel()
@@ -177,8 +177,8 @@ def weighted_kmeans(
         points: float64 of shape (n_points, n_features), n_points >= n_clusters.
         weights: float64 of shape (n_points,), not negative, not all zero.
         n_clusters: number of clusters.
-        rng: of the starts.
-        n_init: starts.
+        rng: source of the starts.
+        n_init: number of starts.
         max_iter: most Lloyd steps of each.
     """
     starts = seeds(points, weights, n_clusters, rng, n_sets=n_init)

@@ -1,1 +1,1 @@
-"""Differential privacy: noise, sensitivities, accounting and the ledger of what was spent."""
+"""Differential privacy: noise, sensitivities, accounting, and ledgers of the budget spent."""

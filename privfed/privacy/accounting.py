@@ -1,18 +1,17 @@
-"""What releases cost: exact Gaussian differential privacy, and dp-accounting where noise is not Gaussian.
+"""Privacy costs of releases under Gaussian noise, by Gaussian differential privacy (GDP).
 
-A release that moves by at most D (in L2 norm) under Gaussian noise of standard deviation s is mu-GDP with
-mu = D / s (Dong, Roth and Su 2022, arXiv 1905.02383, theorem 1); its cost is mu^2. Costs of adaptively
-chosen releases add up (corollary 2 there), also where later sensitivities and noises depend on earlier
-totals, as long as the sum stays below a budget that was fixed before (docs/privacy/accounting.md).
+A release of L2 sensitivity D under Gaussian noise of standard deviation s is mu-GDP with mu = D / s (Dong,
+Roth and Su 2022, arXiv 1905.02383, theorem 1); its cost is mu^2. The costs of adaptively chosen releases add
+up (corollary 2 there), even where later sensitivities and noises depend on earlier totals, as long as the sum
+stays below a budget that was fixed before the first (docs/privacy/accounting.md).
 
-Results are rounded to the safe side: `gdp_epsilon` up, `gdp_mu` down. `gdp_delta` itself is within a
-relative 1e-11 of the exact value for epsilon up to 1000 and delta from 1e-300 on.
+Results are rounded to the safe side: `gdp_epsilon` up, `gdp_mu` down. `gdp_delta` itself has a relative error
+of at most 1e-11 for epsilon up to 1000 and delta from 1e-300 on.
 
-Noise on the integers is not covered by the Gaussian's curve, but nearly: integer queries q under discrete
-Gaussian noise of variance s^2 are, up to a factor within 1 +- 1e-76 in each probability, a randomised
-rounding of q under Gaussian noise of variance s^2 - 9. `discrete_gaussian_cost` charges for the latter.
-The proof, with its conditions, is in docs/privacy/accounting.md; releases of other mechanisms are
-composed in `privfed.privacy.composition`.
+Discrete noise is charged slightly more than continuous noise: integer queries q under discrete Gaussian noise
+of variance s^2 are, up to a factor within 1 +- 1e-76 in each probability, a randomised rounding of q under
+Gaussian noise of variance s^2 - 9. `discrete_gaussian_cost` charges for the latter. The proof, with its
+conditions, is in docs/privacy/accounting.md. `privfed.privacy.composition` composes other mechanisms.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 
 ROUNDING_VARIANCE = 9.0
-"""Variance, in steps squared, of the randomised rounding from a Gaussian to a discrete Gaussian."""
+"""Variance of the randomised rounding from a Gaussian to a discrete Gaussian, in steps squared."""
 
 LEAST_SIGMA = 5.0
-"""Least sigma of a share, in steps: sums of such shares are discrete Gaussian up to 1 +- 1e-106."""
+"""Least sigma of one share, in steps: sums of such shares are discrete Gaussian, up to a factor within
+1 +- 1e-106 in each probability."""
 
 _SLACK = 1.0 + 1e-10
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -96,7 +96,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 def gdp_mu(epsilon: float, delta: float) -> float:
     """Return the largest mu, rounded down, for which mu-GDP implies (epsilon, delta)-DP.
 
-    Its square is the budget that costs are paid from.
+    Its square is the budget from which costs are paid.
 
     Args:
         epsilon: at least 0.
@@ -119,9 +119,9 @@ def discrete_gaussian_cost(sensitivity: FloatArray | float, sigma: FloatArray | 
     """Return the cost of releases of integers under discrete Gaussian noise.
 
     Args:
-        sensitivity: greatest L2 distance between the releases of neighbours, in steps.
-        sigma: of the noise, in steps, the same for all entries of a release; above 3. Of a sum of
-            independent shares, each of at least `LEAST_SIGMA`, the root of their summed squares.
+        sensitivity: L2 sensitivity of each release, in steps.
+        sigma: of the noise, in steps, the same for all entries of a release; above 3. For a sum of
+            independent shares, each of at least `LEAST_SIGMA`, the root of the sum of their squares.
 
     Returns:
         D^2 / (sigma^2 - 9), the cost mu^2 of each release, float64 of the parameters' broadcast shape.
@@ -139,11 +139,11 @@ def discrete_gaussian_cost(sensitivity: FloatArray | float, sigma: FloatArray | 
 
 
 def discrete_gaussian_sigma(sensitivity: FloatArray | float, cost: FloatArray | float) -> FloatArray:
-    """Return the least sigma, in steps, whose releases cost no more than `cost`, rounded up.
+    """Return the least sigma, in steps, with which a release costs at most `cost`, rounded up.
 
     Args:
-        sensitivity: greatest L2 distance between the releases of neighbours, in steps.
-        cost: positive.
+        sensitivity: L2 sensitivity of each release, in steps.
+        cost: mu^2 of each release, positive.
 
     Raises:
         ArgumentError: a cost is not positive.

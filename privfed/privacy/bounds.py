@@ -1,9 +1,9 @@
-"""How far one record can move a question's statistics: the sensitivities that releases are priced by.
+"""Bounds on one record's contribution to a question's statistics: the sensitivities by which it is priced.
 
 A question with such bounds answers on a grid: each record's contribution is clipped to its bound,
 then truncated toward zero to multiples of the entry's step (the specification's resolution, a power
-of two), then summed. Truncation toward zero makes no contribution longer, and sums of multiples of a
-step are exact in float64 below 2^53 steps: rounding inflates no sensitivity.
+of two), then summed. Truncation toward zero lengthens no contribution, and sums of multiples of a
+step are exact in float64 below 2^53 steps, so that rounding never increases a sensitivity.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from privfed.core.statistics import Entry
 from privfed.errors import ArgumentError
 
 LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450
-"""Least and largest bound: their squares, and what is squared to be compared with them, are normal numbers of
-float64 then. Of a smaller one squares would vanish, and what is longer would pass as no longer."""
+"""Least and largest bound. Within them, squares of bounds and of lengths to be compared with them are normal
+float64 numbers. Squares of smaller ones would underflow, and too long contributions would pass the check."""
 
 MOST_SHARED = 1 << 16
-"""Most clusters that share a record: rounding in the sum of so many memberships is less than a hair."""
+"""Most clusters that share a record: the rounding error of a sum of that many memberships is negligible."""
 
 STEPS_OF_A_BOUND = 2.0**20
 """Least number of steps of the grid within the bound of one record's contribution."""
@@ -36,14 +36,14 @@ STEPS_OF_A_BOUND = 2.0**20
 class Bound:
     """Bound on one record's contribution to an entry, in L2 norm.
 
-    Adding or removing a record changes the entry by at most `l2`. Replacing one record by another
-    changes the square of that by at most a factor, which depends on whether both records fall into
-    the same cell (`stay`) or not (`move`); all entries of a question have the same cells.
+    Adding or removing a record changes the entry by at most `l2`. For replacing one record by another, the
+    squared change is at most l2^2 times a factor, which depends on whether both records fall into the same
+    cell (`stay`) or not (`move`). All entries of a question have the same cells.
 
     Args:
-        l2: greatest L2 norm of one record's contribution.
-        stay: squared change of a replacement within a cell, in units of l2^2.
-        move: squared change of a replacement across cells, in units of l2^2.
+        l2: largest L2 norm of one record's contribution.
+        stay: largest squared change by a replacement within a cell, in units of l2^2.
+        move: largest squared change by a replacement across cells, in units of l2^2.
     """
 
     l2: float
@@ -52,32 +52,32 @@ class Bound:
 
 
 def counted(l2: float = 1.0) -> Bound:
-    """Bound of counts in cells, one cell a record: a replacement leaves them, or moves one across."""
+    """Return the bound of counts, one cell a record: a replacement changes none, or two of them by l2."""
     return Bound(l2, stay=0.0, move=2.0)
 
 
 def lone_count() -> Bound:
-    """Bound of a count of all records: a replacement leaves it, so that it is public then."""
+    """Return the bound of the count of all records: a replacement never changes it, so that it is public."""
     return Bound(1.0, stay=0.0, move=0.0)
 
 
 def in_cells(l2: float) -> Bound:
-    """Bound of sums in cells: a replacement turns a vector within its cell, or moves it to another."""
+    """Return the bound of vector sums in cells: a replacement changes a cell by 2 l2, or two cells by l2."""
     return Bound(l2, stay=4.0, move=2.0)
 
 
 def magnitude(l2: float) -> Bound:
-    """Bound of a sum of values in [0, l2]: two of them differ by no more than one of them."""
+    """Return the bound of a sum of values in [0, l2]: two such values differ by at most l2."""
     return Bound(l2, stay=1.0, move=1.0)
 
 
 def nonnegative(l2: float) -> Bound:
-    """Bound of vectors without negative values: two of them differ by no more than sqrt 2 times one."""
+    """Return the bound of sums of nonnegative vectors: two of length l2 differ by at most sqrt(2) l2."""
     return Bound(l2, stay=2.0, move=2.0)
 
 
 def of_a_client(entry: Entry, l2: float) -> Bound:
-    """Bound of an entry of one client's answer, clipped to its range and its length to `l2`."""
+    """Return the bound of an entry of one client's answer, clipped to its range and to the length `l2`."""
     if np.min(np.asarray(entry.low)) < 0.0:
         return Bound(l2)
     return nonnegative(l2) if prod(entry.shape) > 1 else magnitude(l2)
@@ -87,7 +87,7 @@ Form = TypeVar("Form", bound="RecordBounded")
 
 
 class RecordBounded(Question):
-    """A question whose statistics have a proven bound for one record. Additive over records."""
+    """A question, additive over records, with a proven bound on one record's contribution."""
 
     @property
     @abstractmethod
@@ -100,10 +100,10 @@ class RecordBounded(Question):
 
 
 def bounded_form_of(plain: type[Question]) -> Callable[[type[Form]], type[Form]]:
-    """Declare a class to ask the same as another one, with bounds (a class decorator).
+    """Declare a class as the bounded form of another question class (a class decorator).
 
-    It has the fields of the other one, and `reach`: the radius of the ball around the middle of the ranges
-    that rows lie in, or None for the ranges.
+    It has the fields of the other class and `reach`: the radius of a ball around the midpoint of the ranges
+    that contains all rows, or None where rows are only known to lie in the ranges.
 
     Args:
         plain: the class without bounds.
@@ -117,10 +117,10 @@ def bounded_form_of(plain: type[Question]) -> Callable[[type[Form]], type[Form]]
 
 
 def check_bound(name: str, l2: float) -> None:
-    """Check a bound on a contribution: a radius, a limit, what follows from centers and ranges.
+    """Check a bound on a contribution: a radius, a limit, or a value computed from centers and ranges.
 
     Raises:
-        ArgumentError: it is so small or large that squares in float64 would not keep to it.
+        ArgumentError: it is so small or large that its square underflows or overflows in float64.
     """
     if not LEAST_BOUND <= l2 <= MOST_BOUND:
         raise ArgumentError(
@@ -130,7 +130,7 @@ def check_bound(name: str, l2: float) -> None:
 
 
 def check_sizes(name: str, *values: FloatArray) -> None:
-    """Check the numbers that a question under differential privacy brings along: centers, ends of ranges.
+    """Check the public numbers in a question under differential privacy: centers, ends of ranges.
 
     Raises:
         ArgumentError: one is NaN, or so large that squares of differences may overflow.
@@ -144,8 +144,8 @@ def check_sizes(name: str, *values: FloatArray) -> None:
 
 
 def step_of(l2: float) -> float:
-    """Return the step of an entry with this bound: the power of two that is l2 / 2^20 or just below."""
-    # By its exponent: a logarithm just below a whole number may be rounded up to it.
+    """Return the quantisation step of an entry with this bound: the largest power of two <= l2 / 2^20."""
+    # From the float's exponent: a computed logarithm might be rounded up to the next whole number.
     return float(np.exp2(np.frexp(l2 / STEPS_OF_A_BOUND)[1] - 1))
 
 

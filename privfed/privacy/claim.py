@@ -1,7 +1,7 @@
-"""What a run claims of differential privacy, and the one way in which that is said.
+"""The differential-privacy claim of a run, and its wording.
 
 Python, the command line, stored results and studies all print `PrivacySpent.facts` or `PrivacySpent.line`,
-so that none of them says more, less or something else than the others.
+so that they all state the same claim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPOSED = {
     "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
     "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
 }
-"""Mechanism -> how its releases are composed, in words."""
+"""Mechanism -> description of how its releases are composed."""
 
 _UNITS = {"record": "one record (a row of one client)", "client": "one client (all its rows)"}
 _NEIGHBOURS = {"add-remove": "added or removed", "replace-one": "replaced by another"}
@@ -34,7 +34,7 @@ _REHEARSED = "none: a rehearsal, whose noise can be computed again"
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """What a run claims: the whole budget, also where it stopped early (its length depends on totals).
+    """The claim of a run: the whole budget, even if it stopped early, since its length depends on totals.
 
     Args:
         epsilon: of the claim.
@@ -43,10 +43,10 @@ class PrivacySpent:
         neighbours: of that unit, "add-remove" or "replace-one".
         noise: who adds it, "distributed", "local" or "server".
         mechanism: of the noise, "gaussian" or "skellam".
-        rehearsal: whether noise repeats with a seed: nothing is claimed then, and nobody is protected.
+        rehearsal: whether noise repeats with a seed; then nothing is claimed, and nobody is protected.
         composed: how the releases were composed.
-        against: who -> what holds against them.
-        payments: one line a question.
+        against: adversary -> the guarantee against it.
+        payments: the ledger, one payment a question.
     """
 
     epsilon: float
@@ -61,13 +61,13 @@ class PrivacySpent:
     payments: tuple[Payment, ...] = field(repr=False)
 
     def facts(self) -> dict[str, str]:
-        """Return what is said of the claim: what a line is about -> the line."""
+        """Return the statements of the claim, as topic -> statement."""
         bounds = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
         if self.rehearsal:
             bounds = f"not private: a rehearsal of {bounds}; its noise repeats, and nobody is protected"
         unit, neighbours = _UNITS.get(self.unit, self.unit), _NEIGHBOURS.get(self.neighbours, "")
         who, kind = _NOISE.get(self.noise, ""), _MECHANISMS.get(self.mechanism, "")
-        # Who is protected from nobody is said so once.
+        # A rehearsal protects from nobody: one statement replaces those for each adversary.
         against = self.against if not self.rehearsal else {"anybody": _REHEARSED}
         return {
             "differential privacy": bounds,
@@ -79,7 +79,7 @@ class PrivacySpent:
 
     @property
     def rows_are_public(self) -> bool:
-        """Whether all neighbours have as many rows, so that their number is told."""
+        """Whether all neighbours have equally many rows, so that the number of rows is public."""
         return (self.unit, self.neighbours) == ("record", "replace-one")
 
     @property
@@ -92,42 +92,42 @@ class PrivacySpent:
         return "\n".join(f"{name}: {what}" for name, what in self.facts().items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON's terms, with all facts in one line as `summary`."""
+        """Return the claim as JSON types, with all facts in one line as `summary`."""
         return {**asdict(self), "summary": self.line}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> PrivacySpent:
-        """Return what `to_dict` was of.
+        """Return the claim of which `to_dict` made `plain`.
 
         Raises:
-            msgspec.ValidationError: something in it is missing, or of another kind.
+            msgspec.ValidationError: a field is missing, or of another type.
         """
         return msgspec.convert(plain, cls)
 
 
 def facts_of(claim: PrivacySpent | None) -> dict[str, str]:
-    """Return what is said of a claim, or that there is none."""
+    """Return the statements of a claim, or that there is none."""
     return {"differential privacy": "none claimed"} if claim is None else claim.facts()
 
 
 def one_line(claim: PrivacySpent | None) -> str:
-    """Return what is said of a claim in one line."""
+    """Return the statements of a claim, or that there is none, in one line."""
     return "; ".join(f"{name}: {what}" for name, what in facts_of(claim).items())
 
 
 def noised_mark(claim: PrivacySpent | None) -> str:
-    """Return what stands behind a number that came from totals: a word where noise was added to them."""
+    """Return the mark to print after a number computed from totals: whether it is noised."""
     return "" if claim is None else " (noised)"
 
 
 def rows_mark(claim: PrivacySpent | None) -> str:
-    """Return what stands behind a number of rows: it is public where neighbours replace a row."""
+    """Return the mark to print after a number of rows: whether it is public or noised."""
     public = claim is not None and claim.rows_are_public
     return " (public: neighbours replace a row)" if public else noised_mark(claim)
 
 
 def noised_fields(claim: PrivacySpent | None, *names: str) -> tuple[str, ...]:
-    """Return the names of results of which noise is a part, out of those that come from totals alone."""
+    """Return which of the named results, all computed from totals, contain noise."""
     if claim is None:
         return ()
     return tuple(name for name in names if name != "rows" or not claim.rows_are_public)
@@ -136,7 +136,7 @@ def noised_fields(claim: PrivacySpent | None, *names: str) -> tuple[str, ...]:
 def claimed(
     configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
 ) -> PrivacySpent | None:
-    """Return what a run under differential privacy claims, and against whom; None without it.
+    """Return the claim of a run, a rehearsal's included; None without differential privacy.
 
     Args:
         configuration: what the parties agreed on.
@@ -166,7 +166,7 @@ def claimed(
 def privacy_spent(
     configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
 ) -> PrivacySpent | None:
-    """Return what a run claims, and against whom; None without privacy, and for a rehearsal."""
+    """Return the claim of a run; None without differential privacy, and for a rehearsal."""
     return unless_rehearsed(claimed(configuration, payments, one_key=one_key))
 
 

@@ -1,14 +1,13 @@
-"""Composition of releases of any mechanism that dp-accounting knows, each answer labelled with its method.
+"""Composition of releases of any mechanism that dp-accounting supports; results name their method.
 
-The clustering of this package releases Gaussian noise only, whose costs add up exactly
-(`privfed.privacy.accounting`). Where another mechanism takes part, the privacy-loss distribution decides
-(Koskela, Jälkö and Honkela 2020, arXiv 1906.03049; Doroshenko et al. 2022, arXiv 2207.04380), and where that
-knows no answer, Renyi differential privacy (Mironov 2017, arXiv 1702.07476).
+Gaussian releases compose exactly (`privfed.privacy.accounting`). If another mechanism takes part, the privacy
+loss distribution is used (Koskela, Jälkö and Honkela 2020, arXiv 1906.03049; Doroshenko et al. 2022, arXiv
+2207.04380), and where that does not apply, Renyi differential privacy (Mironov 2017, arXiv 1702.07476).
 
 One convention holds for all events and both relations: a noise multiplier is the noise's scale over the
-sensitivity *under the relation that is claimed*. dp-accounting has two: its PLD accountant doubles the
-sensitivity of every Gaussian for REPLACE_ONE, its RDP accountant never does. Here a sensitivity is
-counted once, by whoever proved it, and never by the accountant.
+sensitivity *under the relation that is claimed*. dp-accounting is not uniform in this: its PLD accountant
+doubles the sensitivity of every Gaussian for REPLACE_ONE, its RDP accountant never does. Here the caller's
+sensitivity already accounts for the relation, and the accountant never changes it.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Composed:
 
     Args:
         epsilon: upper bound; infinite where a release has no noise.
-        delta: that it holds at.
-        neighbours: relation that it holds for.
+        delta: delta of the guarantee.
+        neighbours: relation for which it holds.
         method: "gdp" (exact), "pld" (within 1e-4 a release, rounded up) or "rdp" (an upper bound).
     """
 
@@ -47,15 +46,15 @@ class Composed:
 
 
 def compose(events: Sequence[dp_accounting.DpEvent], delta: float, neighbours: Neighbours) -> Composed:
-    """Return what a sequence of releases, chosen adaptively, guarantees together.
+    """Return the joint guarantee of a sequence of adaptively chosen releases.
 
     Args:
-        events: dp-accounting's events; noise multipliers relative to sensitivities under `neighbours`.
+        events: dp-accounting's events; noise multipliers are relative to sensitivities under `neighbours`.
         delta: in [1e-300, 1).
-        neighbours: relation that sensitivities, and so the answer, are for.
+        neighbours: relation for which the sensitivities, and so the guarantee, hold.
 
     Raises:
-        ArgumentError: no accountant can bound these events under this relation, or delta is out of bounds.
+        ArgumentError: no accountant bounds these events under this relation, or delta is out of bounds.
     """
     leaves = [leaf for event in events for leaf in _leaves(event, 1)]
     if all(isinstance(event, dp_accounting.GaussianDpEvent) for event, _ in leaves):
@@ -69,7 +68,7 @@ def compose(events: Sequence[dp_accounting.DpEvent], delta: float, neighbours: N
         isinstance(event, _SAMPLED) for event, _ in leaves
     )
     if not replaced:
-        # Unsampled noise sees a distance between two totals; which relation made it is not its concern.
+        # Without sampling, only the distance between two totals matters, not the relation behind it.
         accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
         if accountant.supports(together):
             return Composed(accountant.compose(together).get_epsilon(delta), delta, neighbours, "pld")
@@ -84,7 +83,7 @@ def compose(events: Sequence[dp_accounting.DpEvent], delta: float, neighbours: N
 
 
 def _leaves(event: dp_accounting.DpEvent, count: int) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
-    """Yield the events that a composed event is made of, each with how often."""
+    """Yield the elementary events of a composed event, each with its number of repetitions."""
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _leaves(event.event, count * event.count)
     elif isinstance(event, dp_accounting.ComposedDpEvent):

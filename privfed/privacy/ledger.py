@@ -1,4 +1,7 @@
-"""Ledgers: the coordinator's, and each client's own. A question is paid before anything is sent."""
+"""Ledgers of the privacy budget: the coordinator's, and each client's own.
+
+The coordinator pays for a question before it sends it; a client pays before it answers.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ class Payment:
 
     Args:
         purpose: what the question was for.
-        question: its name.
-        share: share of the budget.
-        sigma: entry -> standard deviation of the noise that the claim counts on.
+        question: class name of the question.
+        share: share of the budget that was paid.
+        sigma: entry -> standard deviation of the noise that is guaranteed to be in the total.
     """
 
     purpose: str
@@ -38,9 +41,9 @@ class BudgetLedger:
     """The coordinator's ledger of one fit.
 
     Args:
-        configuration: with the privacy that is claimed.
-        spare: share of the budget kept for sums that have to be asked again.
-        unopened: questions of an interrupted run that were sent and not opened: paid, and lost.
+        configuration: states the guarantee.
+        spare: share of the budget that is kept for sums that have to be asked again.
+        unopened: questions of an interrupted run that were sent but not opened; they are paid and lost.
     """
 
     def __init__(
@@ -58,10 +61,10 @@ class BudgetLedger:
         return sum(payment.share for payment in self.payments)
 
     def price(self, ask: Ask) -> Ask:
-        """Noise the question for its weights, and pay for it.
+        """Return the ask with as much noise as its weights pay for, and pay for it.
 
         Raises:
-            PrivacyError: it has no weights or no proven bound.
+            PrivacyError: it has no weights or no proven bound, or was not agreed on for noise of the server.
             BudgetError: it costs more than what is left.
         """
         index, self._asked = self._asked, self._asked + 1
@@ -93,7 +96,7 @@ class BudgetLedger:
         self.payments.append(Payment(purpose, type(question.inner).__name__, share, dict(sigma)))
 
     def replayed(self, question: Noised, purpose: str, total: Total) -> None:
-        """Take note of a question that was paid and opened."""
+        """Enter a question of a replayed transcript that was paid and opened."""
         self._pay(question, purpose)
         self._pay_repeats(question, total)
 
@@ -102,9 +105,9 @@ class BudgetLedger:
             self._pay(question, "repeat")
 
     def opened(self, question: Question, total: Total) -> Total:
-        """Return the total with the standard deviations of the noise of all who contributed.
+        """Pay for repeated attempts, and return the total with the standard deviations of its noise.
 
-        Clients have paid for each attempt at the sum, and so does this ledger. What is then left may be
+        Clients have paid for each attempt at the sum, and so does this ledger. What is left may then be
         too little for the next question, but no client has spent more than its budget.
         """
         if not isinstance(question, Noised):
@@ -114,7 +117,7 @@ class BudgetLedger:
 
 
 def unopened(transcript: Transcript) -> list[Noised]:
-    """Return the questions of a transcript that were sent in vain, each as often as it was sent."""
+    """Return the questions of a transcript that were sent but not opened, once for each time of sending."""
     lost: list[bytes] = []
     sent: list[bytes] = []
     attempts = 0
@@ -131,7 +134,7 @@ def unopened(transcript: Transcript) -> list[Noised]:
 
 
 def payments_of(transcript: Transcript) -> tuple[Payment, ...]:
-    """Return what the run of a transcript has paid, in the order of a ledger that would go on with it."""
+    """Return the payments of a transcript's run, in the order of the ledger of a resumed run."""
     ledger = BudgetLedger(transcript.configuration, unopened=unopened(transcript))
     for asked, total in transcript.totals():
         question = question_from_bytes(asked.question)
@@ -141,15 +144,16 @@ def payments_of(transcript: Transcript) -> tuple[Payment, ...]:
 
 
 class PayingAnswerer:
-    """A client's answerer under differential privacy: it pays out of its own ledger, then answers.
+    """A client's answerer under differential privacy: it pays from its own ledger, then answers.
 
-    It trusts no weight that it is sent: it prices the noise in the question itself, for the fewest honest
-    clients that its sums are sure to contain. What it paid stays paid, whether or not the sum is opened.
+    It does not trust the coordinator's price. It computes the cost from the noise in the question, for the
+    smallest number of honest clients that its sums are guaranteed to contain. A payment is final, whether or
+    not the sum is opened.
 
     Args:
         answerer: answers questions on the client's data.
         configuration: what the client agreed to.
-        store: where the client keeps what it has spent, durable before it answers.
+        store: keeps what the client has spent; stored durably before it answers.
 
     Raises:
         PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
@@ -167,13 +171,13 @@ class PayingAnswerer:
         self._answerer, self._configuration, self._store = answerer, configuration, store
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
-        """Return the statistics and no count of what was clipped: it would depend on the data.
+        """Return the statistics, and 0 as the number of clipped rows, which would depend on the data.
 
-        Statistics are noised, but where the server noises the sum: then only for a question whose noise it
-        was told of before.
+        The statistics are noised, except where the server adds the noise; then only questions whose noise
+        was agreed on before the fit are answered.
 
         Raises:
-            PolicyError: the question is not noised, or not paid for; its text is the code of the refusal.
+            PolicyError: the question is not noised, or not paid for; the text is the code of the refusal.
         """
         if not isinstance(question, Noised):
             raise PolicyError("policy:noise")

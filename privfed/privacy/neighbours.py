@@ -1,4 +1,4 @@
-"""Which two data sets count as neighbours: the relation that a guarantee is stated for."""
+"""Neighbouring relations: which two data sets a differential-privacy guarantee compares."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import Enum
 class Neighbours(Enum):
     """The neighbouring relation of a differential-privacy guarantee.
 
-    A sensitivity, a cost and an epsilon mean nothing without it: replacing a record moves a sum by
-    up to twice as much as adding one. The unit that is added or replaced (a record or all rows of a
-    client) is stated apart.
+    Sensitivities, costs and epsilons are defined only relative to it: replacing a record changes a sum by up
+    to twice as much as adding one. The unit that is added or replaced (a record or all rows of a client) is
+    stated separately.
     """
 
     ADD_REMOVE = "add-remove"

@@ -1,9 +1,9 @@
-"""A question whose answers carry their client's share of the noise.
+"""A question whose answers contain the client's share of the noise.
 
-The share is drawn on the client, from its operating system's generator, when it answers: nobody else
-knows it. It is discrete Gaussian or Skellam on the integer grid of the answer, and what leaves the client
-is already noised, whatever sum it goes through. Only where the server noises a sum that it cannot read
-(`privfed.privacy.server_noise`) are answers exact.
+The client draws its share from its operating system's generator when it answers, and nobody else knows it.
+The share is discrete Gaussian or Skellam on the integer grid of the answer. So what leaves the client is
+already noised, whatever secure sum it enters. Answers are exact only where the server adds noise to a sum
+that it cannot read (`privfed.privacy.server_noise`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureB
 from privfed.privacy.skellam import skellam
 
 TAIL = 40.0
-"""Ranges reach this many standard deviations beyond the answer's: a draw beyond has probability < e^-790."""
+"""Standard deviations by which ranges are widened for noise; a draw beyond has probability < e^-790."""
 
 MOST_STEPS = 2.0**52
-"""Largest answer in steps: float64 holds it, and the sums of records in it, exactly."""
+"""Largest answer, in steps, for which float64 represents it and the sums of records in it exactly."""
 
 
 _Asked = Callable[[Sequence[ClientData], Sequence[np.random.Generator]], list[Statistics]]
-"""How the question without noise is answered for several clients."""
+"""Function that answers the question without noise for several clients."""
 
 
 class _Rewound(Sequence[np.random.Generator]):
-    """Clients' generators that can be put back to where they were when they were first used."""
+    """Clients' generators that can be reset to their state before they were first used."""
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
         self._generators, self._before = generators, dict[int, Mapping[str, Any]]()
@@ -62,7 +62,7 @@ class _Rewound(Sequence[np.random.Generator]):
         return generator
 
     def rewind(self) -> None:
-        """Put all of them back."""
+        """Reset all generators."""
         for place, state in self._before.items():
             self._generators[place].bit_generator.state = state
 
@@ -70,22 +70,22 @@ class _Rewound(Sequence[np.random.Generator]):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Noised(Question):
-    """Ask another question, and have each client add its share of the noise.
+    """Asks another question, and has each client add its share of the noise to its answer.
 
-    Statistics: those of `inner`, multiples of each entry's step. A client's answer is clipped into the
-    ranges of `inner` (which moves two answers no further apart) or, at unit "client", each entry to
-    its limit in L2 norm; what was clipped is not counted. A client without rows answers zeros, whatever
-    `inner` is, and its noise like any other: that it has none must not show.
+    Statistics: those of `inner`, as multiples of each entry's step. A client's answer is clipped to the
+    ranges of `inner` (which never increases the distance of two answers) and, at unit "client", each entry
+    to its limit in L2 norm; clipped values are not counted. A client without rows answers zeros plus its
+    noise, whatever `inner` is, so that its answer does not show that it has none.
 
     Args:
-        inner: what is asked.
-        sigma: of one client's share, in steps, float64 of shape (n_entries,), one each entry of the
-            specification.
-        limits: at unit "client", L2 limit of each entry, in [2^-450, 2^450], shape (n_entries,); at unit
-            "record" shape (0,).
+        inner: the question without noise.
+        sigma: sigma of one client's share for each entry of the specification, in steps, float64 of shape
+            (n_entries,).
+        limits: at unit "client", L2 limit of each entry, in [2^-450, 2^450], float64 of shape (n_entries,);
+            at unit "record" of shape (0,).
         rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
         by_server: clients answer without noise; the server adds one draw of `sigma` to their sum.
-        mechanism: distribution of the clients' shares, "gaussian" (discrete) or "skellam".
+        mechanism: distribution of the noise, "gaussian" (discrete) or "skellam".
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -118,11 +118,11 @@ class Noised(Question):
             )
 
     def _check_bounds(self) -> None:
-        """Check what one record or one client is bounded by: lengths are compared with it in float64."""
+        """Check that float64 can compare lengths with the bounds of one record or one client."""
         for limit in self.limits.tolist():
             check_bound("each limit", limit)
         if self.limits.size and not ((self.inner.spec.low <= 0.0) & (self.inner.spec.high >= 0.0)).all():
-            # An answer is clipped into its ranges after its length is.
+            # Answers are clipped to their ranges after their length: ranges without zero could lengthen them.
             raise ArgumentError("a question asked of clients as a whole needs ranges with zero in them.")
         if isinstance(self.inner, RecordBounded):
             for name, bound in self.inner.bounds.items():
@@ -130,12 +130,12 @@ class Noised(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """Noised values, where the question in it declares itself."""
+        """An empty declaration, since noised values count nothing; None where `inner` declares nothing."""
         return self.inner.declaration and Declaration()
 
     @cached_property
     def steps(self) -> FloatArray:
-        """Step of each entry, a power of two, float64 of shape (n_entries,)."""
+        """Quantisation step of each entry, a power of two, float64 of shape (n_entries,)."""
         if self.limits.size:
             return np.array([step_of(float(limit)) for limit in self.limits])
         steps = [np.unique(entry.resolution) for entry in self.inner.spec.entries]
@@ -152,12 +152,12 @@ class Noised(Question):
 
     @cached_property
     def shares(self) -> FloatArray:
-        """Standard deviation of each value's noise in one client's answer, in steps, shape (spec.size,)."""
+        """Sigma of each value's noise in one client's answer, in steps, float64 of shape (spec.size,)."""
         return np.zeros(self.inner.spec.size) if self.by_server else self._per_value(self.sigma)
 
     @cached_property
     def reach(self) -> FloatArray:
-        """How far the server's noise moves each value of a total at most, float64 of shape (spec.size,)."""
+        """Largest change of each value of a total by the server's noise, float64 of shape (spec.size,)."""
         far = np.ceil(TAIL * self._per_value(self.sigma)) * self._flat_steps
         return far if self.by_server else np.zeros_like(far)
 
@@ -178,7 +178,7 @@ class Noised(Question):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """The entries of `inner`, their ranges widened by the noise of an answer, on their grid."""
+        """The entries of `inner` on their grid, with ranges widened by the noise of an answer."""
         low, high = self._ends
         tail = np.ceil(TAIL * self.shares)
         lows = self.inner.spec.unflatten((low - tail) * self._flat_steps)
@@ -191,23 +191,23 @@ class Noised(Question):
         )
 
     def noise_std(self, contributors: int) -> Mapping[str, float]:
-        """Return the standard deviation of each entry's noise in a sum of so many answers."""
+        """Return entry -> standard deviation of the noise in a sum of that many answers."""
         stds = self.sigma * self.steps * np.sqrt(1 if self.by_server else contributors)
         return {entry.name: float(std) for entry, std in zip(self.inner.spec.entries, stds, strict=True)}
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass, each with noise of its own, where it is the clients'.
+        """Answer for several clients in one pass, each with its own noise unless the server adds it.
 
-        Every client answers, whatever its rows make of the question (`_exact`).
+        Every client answers, even where the inner question fails for its rows (`_exact`).
         """
         return self._noised(clients, generators, self.inner.answer_all)
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, with noise on answers that show no small group."""
+        """Answer for several clients, with noise added to answers in which small groups are suppressed."""
         if self.inner.declaration is None:
             raise PolicyError("policy:undeclared")
         return self._noised(clients, generators, partial(self.inner.answer_coarsely, coarseness=coarseness))
@@ -226,10 +226,10 @@ class Noised(Question):
     ) -> FloatArray:
         """Return the answers before noise, in steps, float64 of shape (n_clients, spec.size).
 
-        A client whose answer fails answers zeros, and keeps the error to itself: an error, a refusal or a
-        warning would tell of its rows. At unit "client" zeros are within its limits like any other answer.
-        At unit "record" they are as far from other answers as these are long, so that the claim rests on
-        bounded questions that fail for no rows.
+        A client whose answer fails answers zeros and logs the error locally: an error, a refusal or a
+        warning would depend on its rows. At unit "client", zeros are within the limits like any other
+        answer. At unit "record", replacing an answer by zeros may exceed the bound of one record, so that
+        the guarantee requires bounded questions that fail for no rows.
         """
         kept = _Rewound(generators)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -237,7 +237,7 @@ class Noised(Question):
             try:
                 return self._in_steps(clients, kept, asked)
             except ERRORS:
-                # One by one, as if each were alone: one client's error changes no other's answer.
+                # Clients are asked again one by one, so that an error changes only that client's answer.
                 kept.rewind()
                 pairs = zip(clients, kept, strict=True)
                 return np.concatenate([self._alone(*pair, asked) for pair in pairs])
@@ -255,31 +255,31 @@ class Noised(Question):
         flat = np.zeros((len(clients), self.inner.spec.size))
         held = [i for i, client in enumerate(clients) if client.n_rows]
         if len(held) < len(clients):
-            # No question has to know what a mean or a nearest row of nothing is.
+            # Clients without rows keep their zeros: means and nearest rows are undefined for them.
             clients, generators = [clients[i] for i in held], [generators[i] for i in held]
         for i, answer in zip(held, asked(clients, generators) if held else [], strict=True):
             flat[i] = self.inner.spec.flatten(answer)
-        # What is no number would be refused by the sum, and so tell of the rows.
+        # The secure sum would refuse NaN, and such a refusal would depend on the rows.
         flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
         exact = self._limited(flat) if self.limits.size else np.rint(flat / self._flat_steps)
         return np.clip(exact, *self._ends)
 
     def _limited(self, flat: FloatArray) -> FloatArray:
-        """Clip each entry of each client to its limit, and truncate toward zero: in steps."""
+        """Return each entry clipped to its L2 limit and truncated toward zero, in steps."""
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
         parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
         for part, limit in zip(parts, self.limits, strict=True):
-            with np.errstate(over="ignore"):  # What is infinitely longer than its limit adds nothing.
+            with np.errstate(over="ignore"):  # An entry of infinite length is clipped to zero.
                 length = np.linalg.norm(part, axis=1, keepdims=True)
-            # A hair below the limit: the quotient's rounding must not reach beyond it.
+            # The factor keeps the length below the limit even after the quotient is rounded.
             part *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
         return np.trunc(np.concatenate(parts, axis=1) / self._flat_steps)
 
     def draw(self, sigma: FloatArray, size: tuple[int, ...], source: RandomBits) -> Integers:
-        """Return noise of the question's mechanism, in steps, int64 of shape `size`.
+        """Draw noise of the question's mechanism, in steps, int64 of shape `size`.
 
         Args:
-            sigma: standard deviations, in steps; broadcasts to `size`.
+            sigma: sigma of each value, in steps; broadcasts to `size`.
             size: shape of the result.
             source: where the bits come from.
         """

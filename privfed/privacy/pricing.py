@@ -1,10 +1,10 @@
-"""What a noised question costs, as a share of the budget; computed alike by coordinator and clients.
+"""The cost of a noised question, as a share of the budget; coordinator and clients compute it alike.
 
-Every release is Gaussian for the accounting (docs/privacy/accounting.md): with sensitivity D and noise of
-standard deviation s, both in steps, it costs D^2 / (s^2 - 9) of the budget mu^2, and costs add up, also
-where a question was chosen by earlier totals. Skellam noise costs no more, of a smaller budget. Noise
-counts only as far as it is sure to be there: the shares of `Configuration.noising` honest clients, or one
-draw of the server.
+The accounting treats every release as Gaussian (docs/privacy/accounting.md): with L2 sensitivity D and noise
+of standard deviation s, both in steps, it costs D^2 / (s^2 - 9) of the budget mu^2. Costs add up, also where
+questions depend on earlier totals. Skellam noise has the same price, but a smaller budget. Only noise that is
+guaranteed to be in the total counts: the shares of `Configuration.noising` honest clients, or one draw of the
+server.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LEAST_SHARES = {"gaussian": LEAST_SIGMA, "skellam": LEAST_VARIANCE**0.5}
 """Mechanism -> least standard deviation of one draw, in steps."""
 
 SLACK = 1e-9
-"""Shares of a budget are float64: what they sum to may exceed 1 by rounding."""
+"""By how much the float64 sum of a budget's shares may exceed 1, for rounding."""
 
 ENCODING_SHARE = 0.01
-"""Share of the budget for what floats lose in encrypting exact answers (docs/protocols/ckks.md)."""
+"""Share of the budget that is reserved for floating-point errors of encryption (docs/protocols/ckks.md)."""
 
 
 def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
-    """Return what all releases may cost together, rounded down.
+    """Return the budget, that is, the largest total cost of all releases, rounded down.
 
     Args:
-        mechanism: "gaussian", by the exact curve, or "skellam", by Renyi differential privacy.
+        mechanism: "gaussian" (by the exact GDP curve) or "skellam" (by Renyi differential privacy).
         epsilon: of the claim, positive.
         delta: of the claim, in [1e-300, 1).
     """
@@ -48,12 +48,12 @@ def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
 def agreed_budget(mechanism: str, noise: str, epsilon: float, delta: float) -> float:
     """Return the largest budget that parties may agree on for a claim.
 
-    Ledgers allow `SLACK` too much, and sums with the server's noise lose a little in encryption: together
-    with these the claim must still hold.
+    It is smaller than `budget_of`, since the claim must hold although ledgers tolerate an excess of `SLACK`,
+    and although encryption changes sums with the server's noise a little.
 
     Args:
         mechanism: see `budget_of`.
-        noise: who adds it.
+        noise: who adds the noise, as in `PrivacyTerms`.
         epsilon: of the claim, positive.
         delta: of the claim, in [1e-300, 1).
     """
@@ -62,10 +62,10 @@ def agreed_budget(mechanism: str, noise: str, epsilon: float, delta: float) -> f
 
 
 def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:
-    """Return the bound of one protected unit for each entry.
+    """Return entry -> bound on the contribution of one protected unit (a record or a client).
 
     Raises:
-        PrivacyError: there is no proven one.
+        PrivacyError: there is no proven bound.
     """
     names = [entry.name for entry in question.spec.entries]
     if unit == "client":
@@ -84,7 +84,7 @@ def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str)
 
 
 def _worst(costs: FloatArray, bounds: list[Bound], terms: PrivacyTerms) -> float:
-    """Return what a neighbour can cost, given each entry's cost for one added record."""
+    """Return the largest cost over all neighbours, given each entry's cost for one added record."""
     if terms.neighbours == "add-remove":
         return float(costs.sum())
     stay, move = ([getattr(bound, way) for bound in bounds] for way in ("stay", "move"))
@@ -101,16 +101,17 @@ def noised(
     """Return a question with the noise that its weights pay for.
 
     Args:
-        question: what is asked.
-        weights: entry -> share of the budget, positive. An entry that no neighbour moves (the number of
-            records, where one is replaced) costs nothing, whatever its weight, and has the least noise.
+        question: the question without noise.
+        weights: entry -> share of the budget, positive. An entry that is equal for all neighbours (the
+            number of records, where one is replaced) costs nothing, whatever its weight, and gets the least
+            noise.
         limits: at unit "client", entry -> L2 limit of a client's array.
-        configuration: with the privacy that is claimed.
-        share: share of the budget that weights are shares of.
+        configuration: states the guarantee.
+        share: part of the budget to which the weights refer, in (0, 1].
 
     Raises:
-        PrivacyError: no proven bound, a weight is missing or not positive, or the noise is so small that the
-            claim would not hold on the grid.
+        PrivacyError: there is no proven bound, a weight is missing or not positive, or the noise is too small
+            for the claim to hold on the grid.
     """
     terms = _terms(configuration)
     bounds = bounds_of(question, limits, terms.unit)
@@ -146,10 +147,11 @@ def noised(
 
 
 def cost(question: Noised, configuration: Configuration) -> float:
-    """Return the share of the budget that a noised question costs, above 1 where it is too dear.
+    """Return the share of the budget that a noised question costs; above 1 if the budget does not suffice.
 
     Raises:
-        PrivacyError: it has no proven bound, or its shares are narrower than the mechanism needs.
+        PrivacyError: it has no proven bound, its noise is of another kind than was agreed on, or its sigma is
+            smaller than the mechanism needs.
     """
     terms = _terms(configuration)
     names = [entry.name for entry in question.inner.spec.entries]

@@ -1,4 +1,4 @@
-"""What users write: the guarantee that they want. What a run claims of it is `privfed.privacy.claim`."""
+"""The guarantee that users ask for. `privfed.privacy.claim` says what a run claims of it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from privfed.privacy.pricing import agreed_budget
 class Privacy:
     """An (epsilon, delta) guarantee of differential privacy for everything that a fit releases.
 
-    None of the first five words has a default: each is part of the promise.
+    None of the first five parameters has a default, since each is part of the guarantee.
 
     Args:
         epsilon: above 0.
-        delta: in (0, 1); warns above 1e-5.
-        unit: "record" (one row of one client) or "client" (all its rows).
-        domain: `Box` or `Ball`, known without looking at the data; rows outside are clipped to it. Its
-            numbers are at most 2^200 in size, and one feature is 2^-200 wide at least.
+        delta: in (0, 1); a value above 1e-5 gives a warning.
+        unit: what is protected: "record" (one row of one client) or "client" (all its rows).
+        domain: `Box` or `Ball`, chosen without looking at the data; rows outside are clipped to it. Its
+            numbers are at most 2^200 in magnitude, and at least one feature is 2^-200 wide or wider.
         neighbours: "add-remove" or "replace-one" of that unit.
-        noise: "distributed": the honest clients that a sum is sure to contain reach the claim together;
-            "local": each client alone (what `protocol="plain"` always needs); "server": the server adds
-            one draw to each sum, which only clients can open (`protocol="ckks"` or "group-masked"): nobody
-            is protected from the server once it learns a total or the model, so that all it sees must be
-            fixed before (docs/decisions/010-noise-of-the-server.md).
-        mechanism: of the noise: "gaussian" (discrete), or "skellam", whose shares add up exactly, but which a
-            claim needs 4 to 9 % more of (docs/privacy/mechanisms.md).
-        spare: share of the budget kept for sums that have to be asked again.
-        noise_seed: a rehearsal: noise repeats with this seed, nothing is claimed and nobody is protected.
+        noise: who adds it. "distributed": the shares of the honest clients that every sum contains suffice
+            together; "local": each client's share suffices alone (`protocol="plain"` always needs this);
+            "server": the server adds one draw to each sum, which only clients can open (`protocol="ckks"` or
+            "group-masked"). The last protects nobody from the server once it learns a total or the model, so
+            that all it sees must be fixed before (docs/decisions/010-noise-of-the-server.md).
+        mechanism: distribution of the noise: "gaussian" (discrete), or "skellam", whose shares add up
+            exactly, but whose standard deviation must be 4 to 9 % larger (docs/privacy/mechanisms.md).
+        spare: share of the budget that is kept for sums that have to be asked again.
+        noise_seed: makes the run a rehearsal: noise repeats with this seed, nothing is claimed and nobody is
+            protected.
     """
 
     epsilon: float
@@ -81,17 +82,22 @@ class Privacy:
             )
 
     def seeded(self, seed: int) -> int:
-        """Return the seed of the clients' randomness: a rehearsal's noise follows from it."""
+        """Return the seed of the clients' randomness, which also determines a rehearsal's noise."""
         return seed if self.noise_seed is None else (seed + (self.noise_seed << 32)) % 2**63
 
     def unseeded(self, seed: int) -> int:
-        """Return the seed of which `seeded` gave this one."""
+        """Return the seed that `seeded` turned into this one, the inverse of `seeded`."""
         return (seed - self.seeded(0)) % 2**63
 
     def check_delta(self, n_rows: float, n_clients: int) -> None:
-        """Warn where delta is the chance that one of so many units is exposed; rows are a noised number."""
+        """Warn if delta is at least one over the number of units.
+
+        Args:
+            n_rows: number of rows of all clients; noised, unless it is public.
+            n_clients: number of clients.
+        """
         n_units = n_rows if self.unit == "record" else n_clients
-        # Neighbours that replace a row leave the number of rows public.
+        # With neighbours that replace a row, the number of rows is public.
         noised = " (noised)" if self.unit == "record" and self.neighbours == "add-remove" else ""
         if self.delta * n_units >= 1.0:
             warnings.warn(
@@ -101,7 +107,7 @@ class Privacy:
             )
 
     def terms(self) -> PrivacyTerms:
-        """Return what the parties agree on."""
+        """Return the guarantee in the form that the parties agree on."""
         return PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),

@@ -1,18 +1,19 @@
-"""What Skellam noise costs: Renyi differential privacy, converted to (epsilon, delta).
+"""Privacy costs of Skellam noise: Renyi differential privacy (RDP), converted to (epsilon, delta).
 
-Integer vectors that neighbours move by at most D1 (L1 norm) and D2 (L2 norm), under independent Skellam noise
-of variance mu on each value, are (a, r)-RDP for every integer order a >= 2 with
+Integer vectors of L1 sensitivity D1 and L2 sensitivity D2, under independent Skellam noise of variance mu on
+each value, are (a, r)-RDP for every integer order a >= 2 with
 
     r(a) = a D2^2 / (2 mu) + min(((2 a - 1) D2^2 + 6 D1) / (4 mu^2), 3 D1 / (2 mu))
 
-(Agarwal, Kairouz and Liu 2021, arXiv 2110.04995, corollary 3.6); tests hold it against exact probabilities.
-Of integers D1 <= D2^2, and D1 <= sqrt(d) D2 where at most d values are touched. So r(a) is at most
-a / 2 * D2^2 / (mu - 9 / 4): at every order a release costs less than the D2^2 / (mu - 9) that is charged for
-the discrete Gaussian (`privfed.privacy.accounting.discrete_gaussian_cost`). Sums of shares are Skellam, with
-the sum of their variances, exactly.
+(Agarwal, Kairouz and Liu 2021, arXiv 2110.04995, corollary 3.6); tests check it against exact probabilities.
+For integer vectors D1 <= D2^2, and D1 <= sqrt(d) D2 where neighbours differ in at most d values. So r(a) is
+at most a / 2 * D2^2 / (mu - 9 / 4): at every order a release costs less than the D2^2 / (mu - 9) that is
+charged for the discrete Gaussian (`privfed.privacy.accounting.discrete_gaussian_cost`). A sum of shares is
+Skellam with the sum of their variances, exactly.
 
-A run may choose each release by earlier totals. With the order fixed before it and costs that never sum to
-more than W, it is (a, a W / 2)-RDP (docs/privacy/accounting.md, section 6), and so (epsilon, delta)-DP with
+A run may choose each release depending on earlier totals. If the order is fixed before the run and costs
+never sum to more than W, it is (a, a W / 2)-RDP (docs/privacy/accounting.md, section 6), and so
+(epsilon, delta)-DP with
 
     epsilon = r + ln(1 - 1 / a) - (ln delta + ln a) / (a - 1)
 
@@ -35,7 +36,7 @@ from privfed.privacy.composition import Composed
 from privfed.privacy.neighbours import Neighbours
 
 _ORDERS = np.unique(np.rint(np.concatenate([np.arange(2.0, 2000.0), np.geomspace(2e3, 1e12, 60_000)])))
-"""Any integer order gives a valid claim: these are dense enough to lose less than 1e-6 of epsilon."""
+"""Orders that are tried. Any integer order gives a valid claim; these lose less than 1e-6 of epsilon."""
 
 _SLACK = 1e-12
 
@@ -45,9 +46,9 @@ class SkellamRelease:
     """An integer vector released once under Skellam noise.
 
     Args:
-        l2: greatest L2 distance between the vectors of neighbours, in steps.
+        l2: L2 sensitivity, in steps.
         variance: of the noise on each value, in steps squared.
-        touched: most values in which neighbours differ.
+        touched: largest number of values in which neighbours differ.
     """
 
     l2: float
@@ -63,7 +64,7 @@ class SkellamRelease:
 
     @property
     def l1(self) -> float:
-        """Greatest L1 distance between the vectors of neighbours, in steps."""
+        """Bound on the L1 sensitivity, in steps."""
         return min(math.sqrt(self.touched) * self.l2, self.l2**2)
 
 
@@ -83,15 +84,15 @@ def _excess(delta: float) -> FloatArray:
 
 
 def compose_skellam(releases: Sequence[SkellamRelease], delta: float, neighbours: Neighbours) -> Composed:
-    """Return what releases, fixed before the first, guarantee together; epsilon is rounded up.
+    """Return the joint guarantee of releases that were fixed before the first; epsilon is rounded up.
 
-    The order may then be chosen last, and D1 of each release counts. Releases chosen adaptively are paid
-    from `skellam_budget`.
+    For these the order may be chosen last, and each release's own D1 is used. Adaptively chosen releases are
+    paid from `skellam_budget` instead.
 
     Args:
-        releases: with distances under `neighbours`.
+        releases: with sensitivities under `neighbours`.
         delta: in [1e-300, 1).
-        neighbours: relation that the answer is for.
+        neighbours: relation for which the guarantee holds.
 
     Raises:
         ArgumentError: delta is out of its bounds.
@@ -104,10 +105,10 @@ def compose_skellam(releases: Sequence[SkellamRelease], delta: float, neighbours
 
 
 def renyi_epsilon(cost: float, delta: float) -> float:
-    """Return what releases that cost so much together guarantee, rounded up, whatever their mechanisms.
+    """Return the epsilon, rounded up, of claims with this summed cost, whatever their mechanisms.
 
-    Discrete Gaussian and Skellam noise that is priced at W has a Renyi divergence of at most a W / 2 at
-    every order a, fixed before or chosen last.
+    Discrete Gaussian and Skellam noise of cost W has a Renyi divergence of at most a W / 2 at every order a,
+    so that the order may be chosen last.
 
     Args:
         cost: sum of the budgets of claims that do not depend on each other's totals.
@@ -122,7 +123,7 @@ def renyi_epsilon(cost: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def skellam_budget(epsilon: float, delta: float) -> float:
-    """Return the budget W, rounded down: costs that sum to it are within (epsilon, delta) at its best order.
+    """Return the largest budget W, rounded down, that keeps costs within (epsilon, delta) at the best order.
 
     Args:
         epsilon: positive.

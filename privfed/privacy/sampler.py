@@ -1,18 +1,18 @@
 """Exact discrete Gaussian noise on the integers, from random bits, whole arrays at a time.
 
 `discrete_gaussian` draws x with probability proportional to exp(-x^2 / (2 sigma^2)), exactly: sigma is
-the rational number that its float64 is, and no rounding decides a draw. Samplers that round a float
-leave a support and tails that betray the noiseless value (Mironov 2012, doi 10.1145/2382196.2382264;
+the rational number that its float64 represents, and no rounding affects a draw. Samplers that round floats
+have a support and tails that reveal the noiseless value (Mironov 2012, doi 10.1145/2382196.2382264;
 Jin et al. 2021, arXiv 2112.05307). The distribution is that of Canonne, Kamath and Steinke 2020 (arXiv
-2004.00010, definition 1); the method is a rejection of its own:
+2004.00010, definition 1); the method is our own rejection sampler:
 
 1. Propose. Let w be the smallest power of two above 0.589 sigma, at least 1. Draw a block b with
    probability 2^-(b+1) (the ones before the first zero of fair bits) and an offset o uniform on [0, w);
-   let x be b w + o or, by a fair sign, -(b w + o) - 1, so that each integer is proposed one way.
+   let x be b w + o or, by a fair sign, -(b w + o) - 1, so that each integer is proposed in exactly one way.
 2. Accept with probability p = C 2^b exp(-t), t = x^2 / (2 sigma^2), for a constant C. The float C lies
    2^-20 below the largest that keeps p at most 1: |x| >= b w, and 2^b exp(-b^2 v^2 / 2), v = w / sigma,
    is largest for a b of 0, 1 or 2, as v^2 > 0.589^2 > 2 ln 2 / 5.
-3. For that, compare p with a uniform U in [0, 1) of as many bits as it takes.
+3. To do so, compare p with a uniform U in [0, 1), drawing as many bits of U as the comparison takes.
 
 At least half of the proposals are accepted, a quarter where sigma is far below one step.
 
@@ -21,12 +21,12 @@ Rounding x, squaring, rounding 1 / (2 sigma^2) and multiplying give t (1 + d) wi
 exp(-t) by a factor within 1 +- 6.2 t e; numpy's exp is within 8 e (4 units in the last place); the factor 2^b
 is exact; multiplying by C rounds once more. So |q - p| <= (6.2 t p + 9.2 p) e. As b <= sqrt(2 t) / v and
 C <= 1, t p <= t exp(1.665 sqrt(t) - t) < 2.9, so |q - p| < 28 e < 2^-48 (below float64's normal range the
-error is far smaller), and |u - U| <= 2^-53. Where |u - q| > 2^-40, then, floats decide as real numbers do,
+error is far smaller), and |u - U| <= 2^-53. So where |u - q| > 2^-40, floats decide as real numbers would,
 with a factor of 240 to spare; elsewhere (one proposal in 2^39) rational bounds of p and further bits of U
-decide. A test holds q to its bound.
+decide. A test checks q against its bound.
 
-Time: how many proposals a draw takes is independent of its value, as in any rejection sampler; but exp
-and memory are not promised to take constant time.
+Time: the number of proposals of a draw is independent of its value, as in any rejection sampler; but exp
+and memory access are not guaranteed to take constant time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Integers = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 
 MOST_SIGMA = 2.0**50
-"""Largest standard deviation, in steps: draws stay within int64."""
+"""Largest standard deviation, in steps, for which draws stay within int64."""
 
 _MARGIN = 2.0**-40
 _BLOCK = 1 << 15
@@ -67,11 +67,11 @@ class RandomBits(Protocol):
 
 
 Bounds = Iterator[tuple[Fraction, Fraction]]
-"""Rational bounds below and above one probability, each pair closer than the one before, without end."""
+"""Unending iterator of rational lower and upper bounds of one probability, each pair closer than the last."""
 
 
 class Law(Protocol):
-    """How values are proposed and accepted, for n distributions on the integers."""
+    """Proposal and acceptance of values, for n distributions on the integers."""
 
     @property
     def shift(self) -> Integers:
@@ -85,11 +85,10 @@ class Law(Protocol):
 
 
 class SecureBits:
-    """Bits of AES-256-CTR, under a key that the operating system's generator gives for each call.
+    """Bits of AES-256-CTR, under a fresh key from the operating system's generator for each call.
 
-    It holds no state: two processes that were forked apart, or two copies, never share a bit. Whoever
-    cannot tell AES-256-CTR from random learns nothing from the bits: noise made of them is
-    computationally, not absolutely, private.
+    It holds no state, so that forked processes or copies never share bits. Noise from it is computationally
+    (not information-theoretically) private: the guarantee assumes that AES-256-CTR is pseudorandom.
     """
 
     def words(self, size: int) -> Words:
@@ -100,7 +99,7 @@ class SecureBits:
 
 
 class RehearsalBits:
-    """Bits of a simulation's generator: they repeat with its seed, and noise of them protects nobody.
+    """Bits of a simulation's generator: they repeat with its seed, and noise from them protects nobody.
 
     Args:
         generator: where the bits come from.
@@ -152,10 +151,10 @@ def _draw(law: Law, source: RandomBits) -> Integers:
     waiting = np.ones(size, dtype=np.bool_)
     pending = np.arange(size)
     while pending.size:
-        # Several proposals at once for the last few: numpy's calls then cost more than the arithmetic.
+        # The last few get several proposals at once, since calling numpy then costs more than arithmetic.
         places = np.tile(pending, min(_MOST_TRIES, max(1, _BLOCK // (8 * pending.size))))
         accepted, values = _propose(law, places, source)
-        # Where several of one place are accepted, which one is kept does not depend on their values.
+        # Where several proposals for one place are accepted, which one is kept is independent of the values.
         drawn[places[accepted]] = values
         waiting[places[accepted]] = False
         pending = pending[waiting[pending]]
@@ -163,15 +162,15 @@ def _draw(law: Law, source: RandomBits) -> Integers:
 
 
 class _Blocks(NamedTuple):
-    """How values are proposed for each sigma; arrays of shape (n,)."""
+    """Proposal and acceptance of values for each sigma; arrays of shape (n,)."""
 
     sigma: FloatArray
     shift: Integers
-    """log2 of the width w."""
+    """log2 of the width w of a block."""
     rate: FloatArray
     """1 / (2 sigma^2), rounded."""
     scale: FloatArray
-    """C."""
+    """The constant C."""
 
     def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
         """Return p of each proposal within 2^-48."""
@@ -196,7 +195,7 @@ def _propose(law: Law, places: Integers, source: RandomBits) -> tuple[Integers, 
     size = (block.astype(np.int64) << shift) + (offsets.view(np.int64) & ((1 << shift) - 1))
     # The top bit is the sign; offsets have at most 50. In two's complement x ^ -1 is -x - 1.
     value = size ^ (offsets.view(np.int64) >> 63)
-    # 53 bits, which int64 and float64 both hold; uint64 converts to float64 far more slowly.
+    # Both int64 and float64 hold these 53 bits; uint64 would convert to float64 far more slowly.
     uniform = (uniforms >> _ELEVEN).view(np.int64) * 2.0**-53
     gap = law.chance(places, value, block) - uniform
     accepted = gap > 0
@@ -218,7 +217,7 @@ def _chance(value: Integers, block: Counts, rate: FloatArray, scale: FloatArray)
 
 
 def _ones(words: Words, source: RandomBits) -> Counts:
-    """Count the fair ones before the first zero, int32 of the words' shape; a full word is continued."""
+    """Count the ones before the first zero bit, int32 of the words' shape; a word of 64 ones is continued."""
     ones = np.bitwise_count(words & ~(words + _ONE)).astype(np.int32)
     if ones.max(initial=0) == 64:
         full = ones == 64
@@ -227,7 +226,7 @@ def _ones(words: Words, source: RandomBits) -> Counts:
 
 
 def _accepts(bounds: Bounds, uniform: int, source: RandomBits) -> bool:
-    """Decide exactly whether a U that starts with the 64 bits of `uniform` is below what is bounded."""
+    """Decide exactly whether U, which starts with the 64 bits of `uniform`, is below the bounded value."""
     bits = 64
     while True:
         low, high = next(bounds)
@@ -251,7 +250,7 @@ def _exp_bounds(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:
     context = Context(prec=digits + 5, Emin=MIN_EMIN, Emax=MAX_EMAX)
     # Decimal's division and exp are correctly rounded: each is within one unit of the last digit.
     rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    # A bare minus would round to the digits of the thread's own context.
+    # The unary minus would round to the precision of the thread's own context.
     near = Fraction(context.exp(rounded.copy_negate()))
     slack = near * (exponent + 1) * Fraction(4, 10 ** (digits + 4))
     return near - slack, near + slack

@@ -1,12 +1,12 @@
 """Noise that the server adds, once, to a sum that it cannot read: what it must know for that, and its draws.
 
-The server adds noise to ciphertexts or masked words. It knows the noise, so that it must learn nothing that
-follows from a total: not how many sums a run has, not how long its messages are, and not how much noise a sum
+The server adds noise to ciphertexts or masked words. Since it knows the noise, it must learn nothing else
+that depends on a total: neither the number of sums, nor the length of messages, nor how much noise a sum
 needs. All this is fixed before the first sum, in the configuration that the parties sign (`scheduled`), and
-everyone holds the questions to it (`agreed_on`).
+coordinator and clients check each question against it (`agreed_on`).
 
-Reveals: nothing that was not agreed on before. Protects from readers of the model, and from clients if the
-server adds its noise honestly; never from the server, should it learn a total or the model.
+Reveals: nothing that was not agreed on before. It protects from readers of the model, and from clients if the
+server adds its noise honestly, but never from the server once that learns a total or the model.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from privfed.privacy.pricing import noised
 from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits, discrete_gaussian
 
 FIXED_ONLY = (
-    'noise="server" is for runs whose sums are all fixed before: the server knows its noise, and their '
-    "number, lengths and noise would tell it of totals. Use DWFKMeans(local_iter=1, tol=0, max_iter=T), "
+    'noise="server" is for runs whose sums are all fixed before: the server knows its noise, and the sums\' '
+    "number, lengths and noise would reveal totals to it. Use DWFKMeans(local_iter=1, tol=0, max_iter=T), "
     'FederatedMiniBatchKMeans or FederatedFuzzyCMeans likewise, or noise="distributed".'
 )
-"""Why other runs are refused, and what to use in their place."""
+"""Text of the error for other runs: why they are refused, and what to use instead."""
 
 _FARTHEST = 400
 
 
 @lru_cache(maxsize=16)
 def added_noise(question: Noised) -> AddedNoise:
-    """Return what the server must know to noise the sum of a question's answers.
+    """Return what the server must know to add noise to the sum of a question's answers, in steps.
 
-    Grids of sums are powers of two that follow from ranges, so that they need not be told the size of a step.
+    The size of a step is not part of it: the grid of a sum is scaled by powers of two that follow from the
+    ranges, so that ranges in steps give the same grid.
 
     Raises:
-        PrivacyError: the values of an entry have different ranges, or a step is so small or large that
-            grids would treat it otherwise.
+        PrivacyError: the values of an entry have different ranges, or a step is so small or so large that
+            the grid in steps would be another one.
     """
     entries, steps = question.spec.entries, question.steps
     ends = [[np.unique(getattr(entry, end)) for entry in entries] for end in ("low", "high")]
@@ -62,7 +63,7 @@ def added_noise(question: Noised) -> AddedNoise:
 
 
 def agreed_on(question: Noised, configuration: Configuration, index: int) -> bool:
-    """Say whether sum `index` may ask a question: the server noises it just so, or has no part in it."""
+    """Say whether sum `index` may ask a question: it has the scheduled noise, or clients add the noise."""
     terms = configuration.privacy
     if terms is None or not configuration.noised_by_server:
         return True
@@ -72,16 +73,16 @@ def agreed_on(question: Noised, configuration: Configuration, index: int) -> boo
 def scheduled(
     configuration: Configuration, algorithm: Algorithm[Any] | None, domain: Domain, spare: float
 ) -> Configuration:
-    """Return the configuration with the noise of each sum of a run, found by a run whose totals are zeros.
+    """Return the configuration with the noise of each sum, found by running the algorithm on zero totals.
 
     Args:
         configuration: claims privacy by noise of the server.
-        algorithm: what will run; None where nobody knows what will be asked.
+        algorithm: the algorithm that will run; None where it is not known what will be asked.
         domain: the declared domain.
         spare: share of the budget that is kept for sums that have to be asked again.
 
     Raises:
-        PrivacyError: what the algorithm asks may depend on totals.
+        PrivacyError: the algorithm's questions may depend on totals.
     """
     if algorithm is None or not getattr(algorithm, "fixed", False):
         raise PrivacyError(FIXED_ONLY)
@@ -107,8 +108,8 @@ class Drawn:
 
     Args:
         spec: layout and ranges of the clients' answers.
-        reach: how far the noise goes at most, float64 of shape (spec.size,).
-        values: the noise, integers, float64 of shape (spec.size,).
+        reach: largest magnitude of each value's noise, float64 of shape (spec.size,).
+        values: the noise, whole numbers, float64 of shape (spec.size,).
     """
 
     spec: StatisticsSpec
@@ -117,15 +118,15 @@ class Drawn:
 
 
 def reach_of(added: AddedNoise) -> FloatArray:
-    """Return how far each value's noise goes at most, in steps: more has a probability below e^-790."""
+    """Return the magnitude, in steps, to which each value's noise is clipped; P(more) is below e^-790."""
     return np.ceil(TAIL * np.repeat(added.sigma, added.sizes))
 
 
 class ServerNoise:
-    """The server's noise of one fit; each sum gets it once.
+    """Draws the server's noise of one fit, once for each sum.
 
     Args:
-        configuration: with the schedule.
+        configuration: has the schedule of the noise.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -143,8 +144,8 @@ class ServerNoise:
         terms = self._configuration.privacy
         if terms is None or index >= len(terms.schedule) or index in self._drawn:
             raise PrivacyError(
-                f"sum {index} was not agreed on, or has had its noise: two draws for one sum would tell of "
-                "it. Begin a new fit."
+                f"sum {index} was not agreed on, or has had its noise: two draws for one sum would reveal "
+                "more of it. Begin a new fit."
             )
         self._drawn.add(index)
         added, source = terms.schedule[index], self._bits(index) if terms.rehearsal else SecureBits()

@@ -1,10 +1,10 @@
 """Exact Skellam noise on the integers, from random bits, whole arrays at a time.
 
 `skellam` draws the difference of two independent Poisson variables of mean mu / 2 each: x has probability
-P(x) = exp(-mu) I_x(mu), variance mu, and sums of such draws are such draws, their variances added, without
-any error. As noise it is due to Agarwal, Kairouz and Liu 2021 (arXiv 2110.04995). mu is the rational number
-that its float64 is, at least 2^20 (a standard deviation of 1024 steps: choose a finer grid, or the
-discrete Gaussian), at most 2^100; no rounding decides a draw.
+P(x) = exp(-mu) I_x(mu) and variance mu, and a sum of independent draws is Skellam with the sum of their
+variances, exactly. Agarwal, Kairouz and Liu 2021 (arXiv 2110.04995) proposed it as noise. mu is the rational
+number that its float64 represents, at least 2^20 (a standard deviation of 1024 steps; below, choose a finer
+grid or the discrete Gaussian) and at most 2^100. No rounding affects a draw.
 
 The method is the rejection of `privfed.privacy.sampler`, with its blocks for sigma = sqrt(mu) and
 p = C 2^b P(x) / P(0). Let s = |x| / sigma, q = (x / mu)^2 = s^2 / mu and v = w / sigma in (0.589, 1.178]. The
@@ -19,17 +19,17 @@ with a in [-pi, pi]. With r^2 = x^2 + mu^2 and c = x / r,
     I_x(mu) = exp(r - x asinh(x / mu)) / pi * int_0^pi exp(-r (1 - cos a)) cos(x (a - sin a)) da.
 
 Let u = 2 sin(a / 2). Then 1 - cos a = u^2 / 2, and J = da / du = 1 + u^2 / 8 + 3 u^4 / 128 + ... and
-A = a - sin a = u^3 / 6 + u^5 / 80 + ... have positive coefficients only, so that up to u = 1 what follows the
-terms kept is at most its value at 1 times the power it starts with. With y = r c A the integrand is
+A = a - sin a = u^3 / 6 + u^5 / 80 + ... have positive coefficients only. So for u <= 1 the remainder of each
+series is at most its value at 1 times its first power of u. With y = r c A the integrand is
 exp(-r u^2 / 2) J cos y. Keep of J, J y^2 / 2 and J y^4 / 24 the terms in u^0, u^2, u^4; r^2 u^6, r^2 u^8; and
-r^4 u^12. The rest is at most 0.0063 u^6, 0.00125 r^2 u^10, 0.00002 r^4 u^14 and, of the cosine, J y^6 / 720 <
-5.7e-8 r^6 u^18. Integrals of powers are moments of N(0, 1 / r), and so
+r^4 u^12. The remainders are at most 0.0063 u^6, 0.00125 r^2 u^10, 0.00002 r^4 u^14 and, of the cosine,
+J y^6 / 720 < 5.7e-8 r^6 u^18. Integrals of powers are moments of N(0, 1 / r), and so
 
     I_x(mu) = exp(r - x asinh(x / mu)) / sqrt(2 pi r) * (D + e),
     D = 1 + (3 - 5 c^2) / (24 r) + (81 - 462 c^2 + 385 c^4) / (1152 r^2),
 
-Debye's first terms (DLMF 10.41.3), and |e| <= (0.10 + 1.19 + 2.71 + 1.97) / r^3 < 6 / r^3 for all x; what is
-left out beyond u = 1 is below exp(-r / 3). P(x) / P(0) is so known within 13 / mu^3 of itself.
+Debye's first terms (DLMF 10.41.3), and |e| <= (0.10 + 1.19 + 2.71 + 1.97) / r^3 < 6 / r^3 for all x; the part
+of the integral beyond u = 1 is below exp(-r / 3). This gives P(x) / P(0) within a relative 13 / mu^3.
 
 Float formula. Expanding in q and 1 / mu,
 
@@ -38,10 +38,11 @@ Float formula. Expanding in q and 1 / mu,
 |f| <= (s^8 / 179 + s^6 / 12 + s^4 / 2 + s^2 / 2 + 13) / mu^3 for q < 1; the bracket is above 0.9 for all q.
 With b <= s / 0.589, p <= exp(1.18 s - 0.45 s^2), so that p |f| < 120 / mu^3 < 2^-53; for q >= 1 both p and
 its formula are below 2^-1000. In floats, with e = 2^-53, the exponent t has a relative error below 12 e, exp
-one of 8 e, C and the product add 2 e: (12 t + 10) p e < 60 e, as t p < 4. So |computed - p| < 2^-46: floats
-decide as real numbers do wherever the sampler lets them, 2^-40 apart. Elsewhere D and 13 / mu^3 decide, in
-rational numbers. Where these cannot (one proposal in 2^55 at mu = 2^20, in 2^115 at 2^40) further bits do,
-and I_{j+1} / I_j = 1 / (2 (j + 1) / mu + I_{j+2} / I_{j+1}) from a large j down, in bounds rounded outwards.
+one of 8 e, C and the product add 2 e: (12 t + 10) p e < 60 e, as t p < 4. So |computed - p| < 2^-46: where
+the sampler lets floats decide (U at least 2^-40 from p), they decide as real numbers would. Elsewhere bounds
+from D and 13 / mu^3 decide, in rational numbers. Where these do not (one proposal in 2^55 at mu = 2^20, in
+2^115 at 2^40), further bits of U and closer bounds do, from the recurrence
+I_{j+1} / I_j = 1 / (2 (j + 1) / mu + I_{j+2} / I_{j+1}) from a large j down, with outward rounding.
 
 Time: as in the sampler; deciding a close case takes milliseconds, and is rarer than one proposal in 2^38.
 """
@@ -61,7 +62,7 @@ from privfed.errors import ArgumentError
 from privfed.privacy.sampler import Bounds, Counts, Integers, RandomBits, draw
 
 LEAST_VARIANCE, MOST_VARIANCE = 2.0**20, 2.0**100
-"""Bounds of a draw's variance, in steps squared."""
+"""Least and largest variance of a draw, in steps squared."""
 
 _DIGITS = 130
 
@@ -94,14 +95,14 @@ def skellam(variance: FloatArray | float, size: int | tuple[int, ...], source: R
 
 
 class _Blocks(NamedTuple):
-    """How values are proposed and accepted for each variance; arrays of shape (n,)."""
+    """Proposal and acceptance of values for each variance; arrays of shape (n,)."""
 
     variance: FloatArray
     shift: Integers
     terms: FloatArray
     """Coefficients of x^2, x^4 and x^6 in ln P(x) / P(0), shape (3, n)."""
     scale: FloatArray
-    """C."""
+    """The constant C."""
 
     def chance(self, places: Integers, value: Integers, block: Counts) -> FloatArray:
         """Return p of each proposal within 2^-46."""
@@ -157,7 +158,7 @@ def _expansion(x: int, variance: float) -> tuple[Fraction, Fraction]:
 
 
 def _debye(x: int, r: Decimal) -> Decimal:
-    """Return D."""
+    """Return D of the module docstring."""
     square = (x / r) ** 2
     return 1 + (3 - 5 * square) / (24 * r) + (81 - square * (462 - 385 * square)) / (1152 * r * r)
 
@@ -165,15 +166,15 @@ def _debye(x: int, r: Decimal) -> Decimal:
 def _recurrence(x: int, variance: float, digits: int) -> tuple[Fraction, Fraction]:
     """Return bounds of P(x) / P(0), relatively about 10^-digits apart, from ratios of Bessel functions.
 
-    In x + sqrt(2.4 digits mu) + digits steps: a minute at a variance of 2^40, more than a year at 2^80, where
-    the expansion leaves it one proposal in 2^235 to decide.
+    This takes x + sqrt(2.4 digits mu) + digits steps: a minute at a variance of 2^40, more than a year at
+    2^80, where only one proposal in 2^235 needs it.
     """
     down, up = (
         Context(prec=digits + 20, rounding=way, Emin=MIN_EMIN, Emax=MAX_EMAX)
         for way in (ROUND_FLOOR, ROUND_CEILING)
     )
     one, mu = Decimal(1), Decimal(variance)
-    # Bounds of I_{j+1} / I_j; what is not known of the first ones shrinks by their squared product.
+    # Bounds of I_{j+1} / I_j; the initial uncertainty shrinks with the squared product of the ratios.
     low, high, least, most = Decimal(0), one, one, one
     for j in range(x + math.isqrt(int(2.4 * digits * variance)) + digits, -1, -1):
         twice = Decimal(2 * (j + 1))
