@@ -1,4 +1,4 @@
-"""Secure sums: protocols by which a cohort's total is opened, imported as `privfed.protocols`."""
+"""Secure sums: protocols that open the total of a cohort's answers; imported as `privfed.protocols`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients of all secure sums do alike: decode a question, ask the policy, answer in range."""
+"""Steps that the clients of every secure sum share: decode a question, ask the policy, answer in range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privfed.errors import FAILED, MessageError, PolicyError
 
 @dataclass(frozen=True, slots=True)
 class RangedAnswer:
-    """One client's answer, inside the ranges of the question.
+    """Holds one client's answer, clipped to the ranges of the question.
 
     Args:
         question: what was asked.
@@ -38,9 +38,10 @@ def admit(
 
     Args:
         data: the encoded question.
-        policy: of the client.
-        configuration: what it agreed to.
-        server_opens: whether the server reads the sum; then the server cannot be who noises it.
+        policy: the client's policy.
+        configuration: what the client agreed to.
+        server_opens: whether the server reads the total. If it does, the server cannot be the party that
+            adds the noise.
 
     Raises:
         MessageError: not a well-formed question.
@@ -62,15 +63,15 @@ def answer(question: Question, index: int, answerer: Answerer) -> RangedAnswer:
     if question.spec.holds(vector):
         return RangedAnswer(question, vector, rows_clipped)
     missing = np.isnan(vector)
-    # A NaN would be an odd number on the grid, a refusal an oracle: it counts as clipped, to zero.
+    # The grid has no NaN, and a refusal would tell the server that there was one: a NaN is clipped to zero.
     vector, outside = question.spec.clip(np.where(missing, 0.0, vector))
     return RangedAnswer(question, vector, rows_clipped + outside + int(np.count_nonzero(missing)))
 
 
 def refusal_code(error: Exception) -> str:
-    """Return the coded refusal for an error of the client: it never holds the error's text.
+    """Return the code that a client sends to the coordinator instead of an error's text.
 
-    Only a policy names its code, in the form of codes.
+    Only a `PolicyError` brings its own code, and only if that has the form of a code.
     """
     if isinstance(error, PolicyError):
         return str(error) if re.fullmatch(CODE, str(error)) else FAILED

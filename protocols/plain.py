@@ -1,4 +1,4 @@
-"""Plain sums: every answer in clear. The baseline that attacks are measured on; it hides nothing.
+"""Plain sums: every client sends its answer in clear. They hide nothing and are the attacks' baseline.
 
 Reveals to the server: every client's statistics. Sums are float64, added in client order.
 """
@@ -31,7 +31,7 @@ from privfed.protocols.answering import admit, answer, refusal_code
 
 
 class PlainRequest(Message, frozen=True):
-    """Down: a question, with the number and index of its sum."""
+    """Carries a question to a client, with the number and index of its sum."""
 
     number: int
     index: int
@@ -39,7 +39,7 @@ class PlainRequest(Message, frozen=True):
 
 
 class PlainAnswer(Message, frozen=True):
-    """Up: the statistics as one flat vector, and how many rows and entries were clipped."""
+    """Carries a client's statistics to the server, as one flat vector, and how much was clipped."""
 
     number: int
     vector: Array
@@ -47,7 +47,7 @@ class PlainAnswer(Message, frozen=True):
 
 
 class PlainClient:
-    """A client that answers in clear. Its state is how many sums it has answered."""
+    """Answers in clear, for one client. Its state is the number of the last sum that it answered."""
 
     def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
         self._configuration = configuration
@@ -148,7 +148,7 @@ class PlainSession:
             )
         vectors = _stacked([answers[i].vector for i in contributors])
         return Total(
-            # Down the rows, so that clients are added in their order.
+            # Along the first axis, so that clients are added in their order.
             statistics=question.spec.unflatten(vectors.sum(axis=0)),
             contributors=contributors,
             dropped={i: "collect" for i in members if i not in answers},
@@ -162,16 +162,16 @@ class PlainSession:
 
 
 def _stacked(vectors: Sequence[Array]) -> FloatArray:
-    """Return flat answers on the wire as a read-only table, float64 of shape (n_clients, size)."""
+    """Return flat answers, as received, as a read-only table, float64 of shape (n_clients, size)."""
     table = np.frombuffer(b"".join([vector.data for vector in vectors]), dtype="<f8")
     return table.reshape(len(vectors), -1)
 
 
 class Plain:
-    """Plain sums, in clear.
+    """Sums answers that clients send in clear.
 
     Args:
-        threshold: fewest clients that must answer.
+        threshold: fewest clients that must answer for a sum to open.
     """
 
     name = "plain"
@@ -183,7 +183,7 @@ class Plain:
         self.threshold = threshold
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the terms: nobody is protected."""
+        """Return the terms of a sum that protects nobody."""
         if not 1 <= self.threshold <= smallest_cohort:
             raise ArgumentError(
                 f"threshold must lie in [1, {smallest_cohort}], the smallest cohort, got {self.threshold}."

@@ -21,7 +21,7 @@ SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
 
 
 def one_key_of(name: str) -> bool | None:
-    """Say whether one client's key opens every upload of the sum of a recorded name; None if unknown."""
+    """Say whether one client's key opens every upload, for a sum's recorded name; None if it is unknown."""
     plain = name.removeprefix("slotted ")
     return SECURE_SUMS.find(plain).one_key if plain in SECURE_SUMS else None  # type: ignore[attr-defined]
 

@@ -1,8 +1,9 @@
 """Sums that show contributions, but not whose they are: slots over another secure sum.
 
-A question with slots (`privfed.questions.slots`) is answered by each client in a slot drawn from PRG(G, sum),
-where G is a secret of the clients that the server does not know: they set a group up beside the keys of
-the masks. Where clients open the totals there are no slots: each of them would know all.
+Each client answers a question with slots (`privfed.questions.slots`) in one slot and leaves the others
+zero. A permutation from PRG(G, sum) says which slot; G is a secret that all clients share and the server
+does not know. The clients agree on G in a set-up of their own, beside that of the inner sum. Sums whose
+totals the clients open cannot have slots: every client knows G, and so whose each contribution is.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterR
 from privfed.protocols.setup.rules import Agreement
 
 PREFIX = "slotted "
-"""What a sum's name begins with where it has slots."""
+"""Beginning of the name of a sum with slots."""
 
 
 class Slotted:
-    """A masked sum some of whose totals show every contribution, unlinked.
+    """Shows every contribution in some of a masked sum's totals, but not whose it is.
 
-    Reveals to the server, in sums with slots: every contribution, and how many clients made none; in
-    all others what the inner sum reveals. Contributions are unlinked as long as no client colludes with
-    the server: one that does links all of them. Sizes and contents can link too, from one sum to the
-    next: so there are `sums` of them in a fit, one unless told otherwise. Any client can overwrite
-    another's slot.
+    Reveals to the server: in sums with slots, every contribution and how many clients made none; in
+    all others, what the inner sum reveals. No contribution can be linked to its client unless some
+    client colludes with the server; one colluding client links all of them. Sizes and contents of
+    contributions can also link them from one sum to the next, so a fit has at most `sums` sums with
+    slots, by default one. Any client can overwrite another's slot.
 
     Args:
         inner: `Masked`, or another sum that the server opens and that hides contributions.
         sums: how many sums of a fit may show contributions.
-        contributors: fewest clients in a sum of the fit: with fewer left none opens.
+        contributors: fewest clients in any sum of the fit; with fewer left, no sum opens.
     """
 
     opens_to: Literal["server"] = "server"
@@ -58,12 +59,13 @@ class Slotted:
     def __init__(self, inner: SecureSum, *, sums: int = 1, contributors: int = 5) -> None:
         if inner.reveals != "sums":
             raise ArgumentError(
-                f"slots hide whose a contribution is, which {inner.name!r} shows; take Masked."
+                f"slots hide whose each contribution is, but {inner.name!r} shows it; use Masked."
             )
         if inner.opens_to == "clients":
             raise ArgumentError(
-                f"slots are drawn from a secret of all clients: over {inner.name!r}, whose totals they open, "
-                'each could tell whose every contribution is. Take Masked, or merge="summed".'
+                f"slots are drawn from a secret that all clients know, and clients open the totals of "
+                f"{inner.name!r}: each could tell whose every contribution is. Use Masked, or "
+                'merge="summed".'
             )
         if sums < 1 or contributors < 2:
             raise ArgumentError(
@@ -73,19 +75,19 @@ class Slotted:
 
     @property
     def name(self) -> str:
-        """The inner sum's, and that it has slots."""
+        """The inner sum's name with a prefix that says it has slots."""
         return f"{PREFIX}{self.inner.name}"
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the inner sum's numbers, and how many sums may have slots.
+        """Return the inner sum's terms, and how many sums may have slots.
 
         Raises:
-            ArgumentError: so few clients cannot be protected, or a cohort has fewer than `contributors`.
+            ArgumentError: there are too few clients to protect, or a cohort has fewer than `contributors`.
         """
         if smallest_cohort < self.contributors:
             raise ArgumentError(
-                f"contributors={self.contributors} of a slotted sum do not fit into a cohort of "
-                f"{smallest_cohort}; ask more clients a round, or lower contributors."
+                f"a slotted sum needs contributors={self.contributors} clients, more than the smallest "
+                f"cohort of {smallest_cohort}; ask more clients a round, or lower contributors."
             )
         terms = self.inner.terms(clients, smallest_cohort, max_sums)
         return msgspec.structs.replace(
@@ -98,7 +100,7 @@ class Slotted:
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all were given."""
+        """Return a session and its clients, with fresh identities in a registry that all of them hold."""
         session, sides = self.inner.parties(configuration, policies)
         server, scheme = Identity.generate(), MaskScheme()
         identities = {i: Identity.generate() for i in sorted(policies)}
@@ -114,19 +116,19 @@ class Slotted:
 
 
 class ForGroup(Message, frozen=True):
-    """A message of the group's set-up, beside those of the inner sum."""
+    """Wraps a message of the group's set-up, to tell it from those of the inner sum."""
 
     data: bytes
 
 
 class Invited(Message, frozen=True):
-    """Down, in an envelope: the leader's box for this client."""
+    """Carries the leader's sealed secret to one client, in an envelope."""
 
     box: bytes
 
 
 class SlottedState(msgspec.Struct, frozen=True):
-    """A client's part in the group, and its state in the inner sum."""
+    """Holds a client's state in the group, and its state in the inner sum."""
 
     group: State
     inner: Any
@@ -136,13 +138,13 @@ class SlottedState(msgspec.Struct, frozen=True):
 
 
 class SlottedClient:
-    """A client of a sum that the server opens, with a slot in some of them.
+    """Answers for one client of a sum that the server opens, in the client's slot where there are slots.
 
     Args:
         position: the client's number on the wire.
         configuration: what the parties agreed on.
-        setup: its side of the group's set-up.
-        inner: its side of the inner sum.
+        setup: the client's side of the group's set-up.
+        inner: the client's side of the inner sum.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ class SlottedClient:
 
 
 class _SlotAnswerer:
-    """An answerer that moves answers to the client's secret slot, and counts how often.
+    """Moves answers to the client's secret slot, and counts how often it did.
 
     Attributes:
         state: the group's state, with the count.
@@ -209,10 +211,10 @@ class _SlotAnswerer:
 
 
 class SlottedSession:
-    """The coordinator: it sets the group up through its relay, then the inner sum.
+    """Sets up the group through a relay, then the inner sum, on the coordinator.
 
     Args:
-        relay: relays the set-up; what it relays of the secret is sealed.
+        relay: relays the group's set-up; the group's secret passes through it sealed.
         inner: the inner sum's session.
     """
 
@@ -220,12 +222,12 @@ class SlottedSession:
         self._relay, self._inner = relay, inner
 
     def open(self) -> Steps[None]:
-        """Set both up. A client that is lost on the way to the secret refuses sums with slots."""
+        """Set up the group and the inner sum. A client that never gets the secret refuses sums with slots."""
         yield from self.found()
         yield from self._inner.open()
 
     def found(self) -> Steps[None]:
-        """Set up the group that shares the secret."""
+        """Set up the group whose clients share the secret."""
         yield from _enveloped(self._relay.open())
         requests = {i: self._relay.invitation(i, Invited) for i in self._relay.invited}
         yield from _enveloped(_once(Exchange("invite", 0, requests)))
@@ -244,7 +246,7 @@ def _once(exchange: Exchange) -> Steps[None]:
 
 
 def _enveloped(steps: Steps[None]) -> Steps[None]:
-    """Carry the exchanges of the group's set-up in messages of their own."""
+    """Wrap the exchanges of the group's set-up in `ForGroup` messages."""
     try:
         exchange = next(steps)
         while True:

@@ -1,1 +1,1 @@
-"""Sums under homomorphic encryption (CKKS): the server adds ciphertexts, the clients open the total."""
+"""Encrypted sums (CKKS): the server adds ciphertexts, the clients decrypt the total."""

@@ -1,21 +1,20 @@
-"""Check words: what shows that a decrypted total is the sum of whole answers, each at most once.
+"""Check words, which show that a decrypted total is the sum of whole answers, each at most once.
 
-The server adds ciphertexts, and could as well send n times one, an old one, one with an offset, or a
-mixture of ciphertexts of different clients. So each client adds three check words of its answer x,
+A dishonest server could send something else than the sum: n times one ciphertext, an old one, one with an
+offset, or parts of different clients' ciphertexts. So each client appends three check words of its answer x,
 
     c = sum over l of r_l x_l  modulo 2^64,    r uniform, from PRG(G, header), unknown to the server,
 
-each cut into four limbs of 16 bits, and the clients compare their total with the check words of the
-total answer.
+each cut into four limbs of 16 bits. The clients compare the total of these check words with the check
+words of the total.
 
-Why it holds. Let the cohort's answers be x_i, with who-slots (1 in the client's own, 0 in the others'),
-and let y be what was decrypted, any function of the x_i and their check words c_i. With b_i the who-slots
-of y, y' = y - sum b_i x_i is zero in every who-slot. The r_l of the who-slots make the c_i uniform and
-independent of all other r_l; so y passes one word with a probability of at most 2^(v - 64), where 2^v
-divides every y'_l. Slots of a total are at most 2^40, so v <= 41, and a wrong y passes three words with a
-probability of at most 2^-69. The b_i are checked to be 0 or 1 (`SlotGrid.decode`).
-
-The sketch of the design had 40 check slots of random signs: 2^-40, and their sums outgrow one slot.
+Why it holds. An answer x_i has a who-slot for each client of the cohort: 1 in the client's own, 0 in all
+others. Let y be what was decrypted: any function of the answers x_i and their check words c_i. With b_i
+the who-slots of y, y' = y - sum b_i x_i is zero in every who-slot. The r_l of the who-slots make the c_i
+uniform and independent of all other r_l. So y passes one check word with probability at most 2^(v - 64),
+where 2^v is the largest power of two that divides every y'_l. Slots of a total are at most 2^40, so
+v <= 41, and a wrong y passes three words with probability at most 2^-69. The b_i are checked to be 0 or 1
+(`SlotGrid.decode`).
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _LIMB = np.uint64((1 << LIMB_BITS) - 1)
 
 
 class Checks:
-    """The check words of one sum.
+    """Computes and verifies the check words of one sum.
 
     Args:
         group: secret that the clients share and the server does not know, 32 bytes.
-        header: what the sum is bound to; never the same for two sums.
-        size: slots of an answer.
+        header: hash that identifies the sum; never the same for two sums.
+        size: number of slots of an answer.
     """
 
     def __init__(self, group: bytes, header: bytes, size: int) -> None:
@@ -59,15 +58,15 @@ class Checks:
         """Return a total without its check slots.
 
         Raises:
-            IntegrityError: it is not a sum of whole answers to this header.
+            IntegrityError: it is not a sum of whole answers under this header.
         """
         slots, limbs = totals[:-CHECK_SLOTS], totals[-CHECK_SLOTS:].reshape(WORDS, LIMBS)
         words = (limbs.astype(np.uint64) << _SHIFTS).sum(axis=1, dtype=np.uint64)
         if not equal(words.tobytes(), self._words(slots).tobytes()):
             raise IntegrityError(
-                "the check words of an opened sum do not hold: it is not the sum of the clients' answers to "
-                "this question. The fit ends and its key is erased; the coordinator did not simply add, or a "
-                "client sent check words that are not of its answer."
+                "the check words of an opened sum are wrong: it is not the sum of the clients' answers to "
+                "this question. The coordinator did not just add them, or a client sent check words that do "
+                "not belong to its answer. The fit ends and its key is erased."
             )
         return slots
 

@@ -1,12 +1,12 @@
-"""Ciphertexts: integers of slots encrypted under the clients' key, added by whoever has none, opened.
+"""Ciphertexts: vectors of integers that clients encrypt and decrypt, and the server adds without a key.
 
-The only module that calls TenSEAL. The key is symmetric: every client holds it, the server holds the
-parameters only. A fresh ciphertext has a sixth of the noise of one under a public key, and takes half
+This is the only module that calls TenSEAL. The key is symmetric: every client holds it, the server holds
+only the parameters. A fresh ciphertext has a sixth of the noise of one under a public key, and takes half
 the time.
 
-Decryption of CKKS as `decrypt()` gives it leaks the key: its last bits are the noise, from which and the
-ciphertext the key follows (Li and Micciancio 2021, ia.cr/2020/1533). What `Key.decrypt` returns is
-rounded to integers, which the noise does not move; nothing else sees the decryption.
+TenSEAL's raw decryption of CKKS leaks the key: its last bits are the ciphertext's noise, and noise and
+ciphertext together determine the key (Li and Micciancio 2021, ia.cr/2020/1533). `Key.decrypt` therefore
+rounds to integers, which the noise does not change, and the raw decryption never leaves it.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from privfed.protocols.ckks.parameters import DITHER, PRIME_BITS, RING, SLOTS, C
 from privfed.protocols.crypto.keys import CryptographyError
 
 PADDED_BYTES = 123_904
-"""Bytes of a ciphertext of 4096 slots, and of a key, as they travel.
+"""Bytes of a ciphertext of 4096 slots, and of a key, when they are sent.
 
-TenSEAL compresses them to about 123,530 and 123,590 bytes, with a standard deviation of 19: padding makes
+TenSEAL compresses them to about 123,530 and 123,590 bytes, with a standard deviation of 19; padding makes
 the lengths of messages the same in every run.
 """
 
 _FINE = 20
-"""Bits of a dither beyond the coefficients' integers."""
+"""Fractional bits of a dither, below the integers that coefficients are rounded to."""
 
 FARTHEST = 0.25
-"""How far a total may lie from an integer."""
+"""Largest distance of a decrypted total from an integer."""
 
 Ciphertexts = tuple[bytes, ...]
 """A vector of slots under encryption: one ciphertext for each 4096 slots."""
 
 
 def chunks(size: int) -> int:
-    """Return how many ciphertexts a vector of `size` slots takes."""
+    """Return how many ciphertexts a vector of `size` slots needs."""
     return -(-size // SLOTS)
 
 
 class Key:
-    """The key that the clients share for one fit. It is never shown, and the server never has it."""
+    """Holds the key that the clients share for one fit. Its repr hides it, and the server never has it."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -62,15 +62,16 @@ class Key:
         return cls(_new_context())
 
     def to_bytes(self) -> bytes:
-        """Return parameters and secret key, without Galois and relinearisation keys, PADDED_BYTES long."""
+        """Encode parameters and secret key in PADDED_BYTES bytes, without Galois and relinearisation keys."""
         return _padded(_serialized(self._context, secret=True))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Key:
-        """Return the key in `data`.
+        """Decode a key.
 
         Raises:
-            CryptographyError: malformed, without a secret key, with other keys, or of other parameters.
+            CryptographyError: `data` is malformed, has no secret key or has other keys, or its parameters
+                are not the agreed ones.
         """
         context = _parsed(tenseal.context_from, data)
         if not context.is_private() or context.has_galois_keys() or context.has_relin_keys():
@@ -80,7 +81,7 @@ class Key:
         return cls(context)
 
     def encrypt(self, slots: Slots, capacity: Capacity) -> Ciphertexts:
-        """Encrypt integers, int64 of shape (size,), at the scale of a cohort."""
+        """Encrypt integers, int64 of shape (size,), at the scale that fits a cohort."""
         scale = 2.0**capacity.scale_bits
         rows = _rows(slots, capacity)
         vectors = [tenseal.ckks_vector(self._context, row, scale=scale) for row in rows]
@@ -90,9 +91,9 @@ class Key:
         """Decrypt a total and round it to integers, int64 of shape (size,).
 
         Raises:
-            CryptographyError: malformed, or of other parameters.
-            IntegrityError: further than a quarter from an integer, or beyond a slot: another key, or not a
-                sum of at most `capacity.n_clients` ciphertexts.
+            CryptographyError: the ciphertexts are malformed, or of other parameters.
+            IntegrityError: a value is further than a quarter from an integer, or exceeds a slot: the key is
+                another, or this is not a sum of at most `capacity.n_clients` ciphertexts.
         """
         if len(ciphertexts) != chunks(size):
             raise CryptographyError(f"{len(ciphertexts)} ciphertexts for {size} slots")
@@ -110,7 +111,7 @@ class Key:
 
 
 class CipherSum:
-    """Adds ciphertexts as they arrive, in the memory of one answer; it has no key.
+    """Adds ciphertexts as they arrive, without a key and in the memory of one answer.
 
     The first answer fixes the number of ciphertexts and their scale.
     """
@@ -122,7 +123,8 @@ class CipherSum:
         """Add one answer.
 
         Raises:
-            CryptographyError: malformed, of other parameters, or unlike the first; nothing was added.
+            CryptographyError: the answer is malformed, of other parameters, or unlike the first; then it
+                is not added.
         """
         if not ciphertexts or len(self._total) not in (0, len(ciphertexts)):
             raise CryptographyError(f"{len(ciphertexts)} ciphertexts to add to {len(self._total)}")
@@ -133,15 +135,15 @@ class CipherSum:
         self._total = self._total or vectors
 
     def total(self) -> Ciphertexts:
-        """Return the total; no ciphertexts where nothing was added."""
+        """Return the total; without ciphertexts if nothing was added."""
         return tuple(_padded(vector.serialize()) for vector in self._total)
 
 
 def with_noise(ciphertexts: Ciphertexts, noise: Slots, capacity: Capacity) -> Ciphertexts:
-    """Add integers to a total under encryption, without a key; int64 of shape (size,).
+    """Add integers, int64 of shape (size,), to an encrypted total, without a key.
 
     Raises:
-        CryptographyError: the total is not of that size and scale.
+        CryptographyError: the total does not have that size and scale.
     """
     if len(ciphertexts) != chunks(len(noise)):
         raise CryptographyError(f"{len(ciphertexts)} ciphertexts for {len(noise)} slots")
@@ -153,9 +155,10 @@ def with_noise(ciphertexts: Ciphertexts, noise: Slots, capacity: Capacity) -> Ci
 def _rows(slots: Slots, capacity: Capacity) -> FloatArray:
     """Return slots as rows of 4096, dithered where the capacity says so.
 
-    Encoding rounds each coefficient of a plaintext, by an amount that follows from the plaintext: whoever
-    opens a total could try the answers that it suspects in it. A Gaussian of 3 on each coefficient before
-    it is rounded makes the sum depend on the sum of the plaintexts only (docs/protocols/ckks.md).
+    Encoding rounds each coefficient of a plaintext, and the rounding error depends on the plaintext: a
+    client that decrypts a total could test guesses of single answers against it. Gaussian noise of standard
+    deviation 3, added to each coefficient before rounding, makes the distribution of the encoded sum depend
+    on the sum of the plaintexts only (docs/protocols/ckks.md).
     """
     rows = np.zeros((chunks(len(slots)), SLOTS))
     rows.flat[: len(slots)] = slots
@@ -166,7 +169,7 @@ def _rows(slots: Slots, capacity: Capacity) -> FloatArray:
 
 
 def _read(context: Any, ciphertexts: Ciphertexts, scale: float | None) -> list[Any]:
-    """Parse ciphertexts of the context's parameters, all at one scale: the first one's, where it is None."""
+    """Parse ciphertexts of the context's parameters, all at `scale`, or at the first one's if it is None."""
     vectors = [_parsed(partial(tenseal.ckks_vector_from, context), one) for one in ciphertexts]
     for vector in vectors:
         parts = vector.ciphertext()
@@ -180,7 +183,7 @@ def _read(context: Any, ciphertexts: Ciphertexts, scale: float | None) -> list[A
 
 @lru_cache(maxsize=1)
 def parameters() -> bytes:
-    """Return the parameters, as both sides know them: they hold no key."""
+    """Return the encoded parameters, which both sides know and which contain no key."""
     return _serialized(_new_context(), secret=False)
 
 
@@ -212,12 +215,12 @@ def _padded(data: bytes) -> bytes:
 
 
 def _parsed(parse: Callable[[bytes], Any], padded: bytes) -> Any:
-    """Parse what `_padded` made, after its size was checked."""
+    """Parse what `_padded` made, after checking its size."""
     data = padded.rstrip(b"\0")
     if len(padded) != PADDED_BYTES or not data.endswith(b"\x80"):
         raise CryptographyError(f"{len(padded)} bytes, not {PADDED_BYTES} with their padding")
     try:
         return parse(data[:-1])
     except (ValueError, RuntimeError):
-        # The library's text may quote what it read.
+        # The library's own message may quote the bytes that it read, so it is not passed on.
         raise CryptographyError("does not parse under these parameters") from None

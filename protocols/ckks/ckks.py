@@ -1,4 +1,4 @@
-"""Encrypted sums: what users configure (docs/protocols/ckks.md)."""
+"""The configuration of encrypted sums, as users write it (docs/protocols/ckks.md)."""
 
 from __future__ import annotations
 
@@ -17,48 +17,47 @@ from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.client_opened.session import group_parties
 
 LEAST_BUDGET = 5e-4
-"""Least mu^2 of a claim by noise of the server: what floats lose in encoding must stay far below it."""
+"""Least budget mu^2 for noise of the server; below it, float rounding in the encoding would matter."""
 
 FEWEST = 3
-"""Of two answers in a total, each of the two clients learns the other's."""
+"""Default of `honest`: in a total of two answers, each of the two clients learns the other's."""
 
 
 class CKKS:
-    """A sum of answers under homomorphic encryption: the server adds ciphertexts, the clients open the total.
+    """Sums homomorphically encrypted answers: the server adds ciphertexts, the clients open the total.
 
-    Reveals to every client: every total, whose answers are in it, and every question, those of sums
-    that it is not in included. Reveals to the server: who contributed, who was lost and when, message
-    lengths and times; no question, no total, no answer.
+    Reveals to every client: every total, whose answers are in it, and every question, including those of
+    sums that it is not in. Reveals to the server: who contributed, who was lost and when, message lengths
+    and times; no question, no total, no answer.
 
     Protects answers and totals from a server that may lie about everything and colludes with *no* client:
-    all clients hold the key of the fit, and one of them colluding with the server opens every answer. A
-    server alone changes nothing unnoticed (a wrong total passes with a probability of 2^-69), but it
-    chooses whose answers are in a total, `honest` at least. Assumes identities that the parties exchanged
-    before (a registry), state that is never restored from a copy, ring-LWE with the parameters of
-    `privfed.protocols.ckks.parameters` at 128 bits, X25519, AES-256, SHA-256 and Ed25519. The key travels
-    under X25519, so that it is not post-quantum. Any client can spoil or stop a sum. Where the server
-    noises the sums (`Privacy(noise="server")`), it can also change them as it likes, but for whose answers
-    are named.
+    all clients hold the key of the fit, so a single colluding client can open every answer. A server alone
+    changes nothing unnoticed (a wrong total passes with probability 2^-69), but it chooses whose answers
+    are in a total, at least `honest` of them. Assumes identities that the parties exchanged before (a
+    registry), state that is never restored from a copy, ring-LWE with the parameters of
+    `privfed.protocols.ckks.parameters` at 128 bits, X25519, AES-256, SHA-256 and Ed25519. The key is sent
+    under X25519, so it is not post-quantum. Any client can spoil or stop a sum. If the server adds the
+    noise (`Privacy(noise="server")`), it can also change totals as it likes, except whose answers they name.
 
     Args:
-        honest: fewest clients in a total; nobody looks at a total of fewer.
-        repeats: how often in a fit a client contributes again to a sum that it was never told the total of.
+        honest: fewest clients in a total; clients refuse to open a total of fewer.
+        repeats: how often in a fit a client contributes again to a sum whose total it never got.
     """
 
     name = "ckks"
     opens_to: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
     one_key = True
-    """One client's key opens every upload: shares of noise do not hold against it and the server together."""
+    """One client's key opens every upload: shares of noise do not protect against it and the server."""
 
     def __init__(self, *, honest: int = FEWEST, repeats: int = 3) -> None:
         self.honest, self.repeats = honest, repeats
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the numbers that protect a client.
+        """Return the terms that protect a client.
 
         Raises:
-            ArgumentError: a cohort is smaller than `honest`, or there are too many clients for the noise.
+            ArgumentError: a cohort is smaller than `honest`, or there are more clients than one sum can hold.
         """
         if not 2 <= self.honest <= smallest_cohort:
             raise ArgumentError(
@@ -73,22 +72,22 @@ class CKKS:
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all were given.
+        """Return a session and its clients, with fresh identities in a registry that all of them hold.
 
         Raises:
-            ArgumentError: the server would add so much noise that floats lose too much of it, or a sum that
-                it is to noise has no room.
+            ArgumentError: a planned sum with noise does not fit its slots, or the server would add more
+                noise than the encoding's float precision allows.
         """
         terms = configuration.privacy
-        # Its sums are known before the first: none is paid for in a fit that cannot end.
+        # The planned sums are checked before the first, so that no budget is spent on a fit that must fail.
         for added in () if terms is None else terms.schedule:
             smallest = configuration.cohorts.smallest(len(configuration.clients))
             SlotGrid(added.spec, smallest, reach_of(added))
         if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
             raise ArgumentError(
                 f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '
-                f"about 0.1 or more), got epsilon={terms.epsilon:g}: rounding of floats would tell too much "
-                'beside so wide noise. Use protocol="group-masked".'
+                f"about 0.1 or more), got epsilon={terms.epsilon:g}: with wider noise, float rounding would "
+                'reveal too much. Use protocol="group-masked".'
             )
         return group_parties(
             configuration,

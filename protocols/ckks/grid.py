@@ -1,17 +1,17 @@
 """The grid of encrypted sums: statistics as integers in the slots of ciphertexts.
 
-Each entry has a power-of-two step, fixed by its range and the size of the cohort, so that no total of
-the cohort leaves its slot. An entry for which one slot is coarser than its resolution is cut into
-limbs, over as many slots as it needs. After the entries: how many rows and entries were clipped, and
-one who-slot for each member of the cohort, 1 in a client's own.
+Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort,
+so that no total of the cohort overflows its slot. An entry whose step in one slot would be coarser than
+its resolution is cut into limbs, over as many slots as it needs. The grid appends the number of rows and
+entries that were clipped, and one who-slot for each member of the cohort, which is 1 in the client's own.
 
 Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any part of the cohort.
 
-Noise and limbs. Clients see the totals of all limbs, not only what they stand for: also how often low limbs
-carried into high ones, which follows from single answers. Where each client's noise is wide against all
-that lies below the highest limb, what lies there is uniform for each, given the total, and tells nothing
-(docs/protocols/ckks.md); `grid_of` holds questions to that. Under noise of the server answers have none
-of their own: then an entry has one limb.
+Noise and limbs. Clients see the total of each limb, which tells more than the value that all limbs stand
+for: also how often low limbs carried into high ones, which depends on single answers. If each client's
+noise is wide compared with everything below the highest limb, the lower limbs are uniform given the total
+and reveal nothing (docs/protocols/ckks.md); `grid_of` enforces that. If the server adds the noise, answers
+have none of their own, and an entry may have only one limb.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ONE_SLOT = (
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A total off the grid.
+    """Holds a decoded total.
 
     Args:
         vector: the statistics, float64 of shape (spec.size,).
@@ -56,19 +56,20 @@ class Decoded:
 
 
 class SlotGrid:
-    """The grid of one question for a cohort of `n_clients` clients.
+    """Encodes and decodes the answers to one question, for a cohort of `n_clients` clients.
 
     Args:
-        spec: of one client's answer.
+        spec: layout, ranges and resolutions of one client's answer.
         n_clients: size of the cohort.
-        reach: how far the server's noise moves each value at most, where it noises the sum: one addend more.
+        reach: how far the server's noise can move each value, float64 of shape (spec.size,); None if the
+            server adds none. The noise counts as one more ciphertext in the sum.
 
     Attributes:
-        capacity: what a slot holds.
-        step: float64 of shape (spec.size,), powers of two.
-        limbs: slots of each entry, int64 of shape (spec.size,).
-        entries: slots of the statistics; the grid's own follow.
-        size: slots of an answer.
+        capacity: what a slot can hold.
+        step: quantisation steps, powers of two, float64 of shape (spec.size,).
+        limbs: number of slots of each entry, int64 of shape (spec.size,).
+        entries: number of slots of the statistics; those that the grid appends follow.
+        size: number of slots of an answer.
 
     Raises:
         ArgumentError: a total would not fit, or all limbs are coarser than an entry's resolution.
@@ -101,7 +102,7 @@ class SlotGrid:
         self.size = self.entries + 1 + n_clients
 
     def _bits(self, n_limbs: int) -> int:
-        # All limbs but the highest are unsigned, with room for n of them; the highest has the whole slot.
+        # Low limbs are unsigned and leave room for the sum of n of them; the highest limb has a whole slot.
         return self.capacity.total_bits + (n_limbs - 1) * self.capacity.limb_bits
 
     def encode(self, vector: FloatArray, clipped: int, place: int) -> Slots:
@@ -131,17 +132,17 @@ class SlotGrid:
         return slots
 
     def encode_noise(self, noise: FloatArray) -> Slots:
-        """Return the slots of the server's noise, multiples of the steps: it is no contributor.
+        """Return the slots of the server's noise; its who-slots are zero, as it is no contributor.
 
         Args:
-            noise: float64 of shape (spec.size,), where each entry has one limb.
+            noise: multiples of the steps, float64 of shape (spec.size,); each entry has one limb.
         """
         slots = np.zeros(self.size, dtype=np.int64)
         slots[: self.entries] = np.rint(noise / self.step)
         return slots
 
     def decode(self, totals: Slots) -> Decoded:
-        """Return what a total of slots, int64 of shape (size,), stands for.
+        """Decode a total of slots, int64 of shape (size,).
 
         Raises:
             IntegrityError: a who-slot is neither 0 nor 1, or the number clipped is negative.
@@ -149,10 +150,9 @@ class SlotGrid:
         who, clipped = totals[self.entries + 1 :], int(totals[self.entries])
         if clipped < 0 or not np.isin(who, (0, 1)).all():
             raise IntegrityError(
-                "an opened sum does not hold each client once at most, though its check words hold: one of "
-                "the clients wrote a wrong entry, not a coordinator that none of them helps. Any of them may "
-                "have written it, so that none is named. The fit ends; begin one without those that you do "
-                "not trust."
+                "an opened sum does not hold each client once at most, though its check words are right: a "
+                "client wrote a wrong entry; a coordinator that no client helps cannot do this. Which client "
+                "it was cannot be told. The fit ends; begin a new one without clients that you do not trust."
             )
         return Decoded(self._values(totals), clipped, tuple(np.flatnonzero(who).tolist()))
 
@@ -161,7 +161,7 @@ class SlotGrid:
         values = lowest.astype(np.float64)
         several = self.limbs > 1
         if several.any():
-            # Python's integers, so that a value of several limbs is rounded to float64 once.
+            # Python integers are exact: a value of several limbs is rounded to float64 only once.
             exact, start = lowest.astype(object), len(self.limbs)
             for level in range(1, int(self.limbs.max())):
                 holders = np.flatnonzero(self.limbs > level)
@@ -175,7 +175,7 @@ class SlotGrid:
 
 def _steps(largest: FloatArray, bits: int) -> FloatArray:
     # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e + 1 - bits) < 2^(bits - 1): the bit
-    # left over takes the rounding of n answers. A step stays a normal number; infinite totals have none.
+    # left over takes the rounding of n answers. A step is kept a normal float64, or infinite for such totals.
     exponents = np.maximum(np.frexp(largest)[1] + 1 - bits, np.finfo(np.float64).minexp)
     steps: FloatArray = np.where(np.isfinite(largest), np.ldexp(1.0, exponents), np.inf)
     return steps
@@ -186,7 +186,7 @@ def grid_of(question: bytes, n_clients: int) -> SlotGrid:
     """Return the grid of an encoded question for a cohort of `n_clients` clients.
 
     Raises:
-        ArgumentError: a total would not fit, or its limbs would tell more than it.
+        ArgumentError: a total would not fit, or its limbs would reveal more than the total.
     """
     asked = question_from_bytes(question)
     if not isinstance(asked, Noised):
@@ -197,11 +197,11 @@ def grid_of(question: bytes, n_clients: int) -> SlotGrid:
 
 
 def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
-    """Check that a share of the noise hides what lies below the highest limb (module docstring)."""
+    """Check that a client's noise hides what lies below the highest limb (see the module docstring)."""
     if asked.mechanism != "gaussian" and (grid.limbs > 1).any():
         raise ArgumentError(
-            f"an encrypted sum of limbs under {asked.mechanism} noise has no proof that they tell no more "
-            'than the total; use mechanism="gaussian", or protocol="group-masked".'
+            f"there is no proof that the limbs of an encrypted sum under {asked.mechanism} noise reveal no "
+            'more than the total; use mechanism="gaussian", or protocol="group-masked".'
         )
     below = np.ldexp(grid.step / asked.spec.resolution, (grid.limbs - 1) * grid.capacity.limb_bits)
     needed = np.where(grid.limbs > 1, LEAST_SIGMA * below, 0.0)
@@ -209,6 +209,6 @@ def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
         entry = int(np.argmax(needed / asked.shares))
         raise ArgumentError(
             f"a client's noise in entry {entry} has a standard deviation of {asked.shares[entry]:.3g} steps, "
-            f"but its limbs in an encrypted sum need {needed[entry]:.3g}: they would show more than the "
+            f"but its limbs in an encrypted sum need {needed[entry]:.3g}: they would reveal more than the "
             'total. Declare a smaller max_rows, claim a smaller epsilon, or use protocol="group-masked".'
         )

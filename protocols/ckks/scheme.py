@@ -1,4 +1,4 @@
-"""How an answer of an encrypted sum is made, added and opened, in the frame of `protocols.group`."""
+"""Encrypts, adds and opens the answers of an encrypted sum, as a scheme of `protocols.client_opened`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from privfed.protocols.crypto.keys import CryptographyError
 
 
 class Encrypted(Message, frozen=True):
-    """A client's answer up, and a total down: one ciphertext for each 4096 slots."""
+    """Holds an encrypted answer or total: one ciphertext for each 4096 slots."""
 
     ciphertexts: tuple[bytes, ...]
 
 
 class CkksAdder:
-    """Adds answers on the coordinator, which has parameters and no key."""
+    """Adds encrypted answers on the coordinator, which has the parameters and no key."""
 
     def __init__(self) -> None:
         self._sum = CipherSum()
@@ -39,7 +39,7 @@ class CkksAdder:
         """Check the form of one answer and add it.
 
         Raises:
-            MessageError: not ciphertexts of the agreed parameters, or unlike the first answer's.
+            MessageError: these are not ciphertexts of the agreed parameters, or unlike the first answer's.
         """
         answer: Encrypted = decode(body, Encrypted, sender=name, stage="collect")
         try:
@@ -49,17 +49,17 @@ class CkksAdder:
         self._added.append(client)
 
     def result(self) -> tuple[tuple[int, ...], bytes]:
-        """Return whose answers were added, and the encrypted total."""
+        """Return the positions of the clients whose answers were added, and the encrypted total."""
         return tuple(sorted(self._added)), encode(Encrypted(self._sum.total()))
 
 
 class CkksScheme:
-    """Answers encrypted under a key that the clients share; the who-slots of a total say whose are in it.
+    """Encrypts answers under a key that the clients share; a total's who-slots say whose answers it holds.
 
     Args:
-        terms: how many clients a total must hold before anybody looks at it.
-        by_server: whether the coordinator noises the sums. Check words are then over what gets no noise, the
-            number clipped and the who-slots: the others it may change as it likes.
+        terms: say how many clients a total must hold for a client to open it.
+        by_server: whether the coordinator adds the noise. Check words then cover only what gets no noise,
+            the number clipped and the who-slots; the coordinator can change all other slots as it likes.
     """
 
     whole: Literal[False] = False
@@ -69,11 +69,15 @@ class CkksScheme:
         self._terms, self._by_server = terms, by_server
 
     def check(self, question: bytes, n_clients: int) -> None:
-        """Check that the total of a cohort fits its limbs, and that these tell no more (`grid_of`)."""
+        """Check that the total of a cohort fits the grid, and that its limbs reveal no more than the total.
+
+        Raises:
+            ArgumentError: it does not fit, or they do (`grid_of`).
+        """
         grid_of(question, n_clients)
 
     def draw(self) -> tuple[bytes, bytes]:
-        """Return a fresh key; the coordinator is shown nothing, it knows the parameters."""
+        """Return a fresh key; the coordinator is shown nothing, as it knows the parameters."""
         return Key.generate().to_bytes(), b""
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
@@ -88,11 +92,11 @@ class CkksScheme:
         return encode(Encrypted(_key(group.extra).encrypt(checked, grid.capacity)))
 
     def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
-        """Decrypt a total, round it to its grid, and only then look at it.
+        """Decrypt a total, round it to its grid, and check it before its values are used.
 
         Raises:
-            IntegrityError: malformed, off the grid, not the sum of whole answers to this header, or of too
-                few.
+            IntegrityError: the total is malformed, off the grid, not the sum of whole answers under this
+                header, or of too few.
             PolicyError: the leader sent no usable key.
         """
         (grid, first, checks), key = self._parts(group, attempt), _key(group.extra)
@@ -107,7 +111,7 @@ class CkksScheme:
         enough = needed(len(attempt.cohort), self._terms)
         if len(contributors) < enough:
             raise IntegrityError(
-                f"the encrypted total holds {len(contributors)} answers, of at least {enough}: the "
+                f"the encrypted total holds {len(contributors)} answers, but needs at least {enough}: the "
                 "coordinator left some out. The fit ends and its key is erased."
             )
         return Opened(decoded.vector, decoded.clipped, contributors, slots.astype("<i8").tobytes())
@@ -116,7 +120,7 @@ class CkksScheme:
         """Add noise to an encrypted sum.
 
         Raises:
-            IntegrityError: the sum is of another layout.
+            IntegrityError: the sum has another layout.
         """
         total: Encrypted = decode(body, Encrypted, sender="the clients", stage="collect")
         grid = SlotGrid(noise.spec, n_clients, noise.reach)
@@ -125,22 +129,22 @@ class CkksScheme:
             return encode(Encrypted(with_noise(total.ciphertexts, slots, grid.capacity)))
         except CryptographyError as error:
             raise IntegrityError(
-                f"the clients' answers are not of the layout that was agreed on for this sum ({error}): no "
-                "noise fits it. Nothing is released; begin a new fit."
+                f"the clients' answers are not of the layout that was agreed on for this sum ({error}), so "
+                "no noise can be added. Nothing is released; begin a new fit."
             ) from None
 
     def adder(self, public: bytes) -> Adder:
-        """Return the coordinator's adder; it takes nothing from the leader."""
+        """Return the coordinator's adder; `public` is not used."""
         return CkksAdder()
 
     def _parts(self, group: Group, attempt: SumAttempt) -> tuple[SlotGrid, int, Checks]:
-        """Return a sum's grid, its first slot that is checked, and the checks from there on."""
+        """Return a sum's grid, the first slot that check words cover, and the checks from that slot on."""
         grid = grid_of(attempt.question, len(attempt.cohort))
         first = grid.entries if self._by_server else 0
         return grid, first, Checks(group.secret, attempt.header, grid.size - first)
 
 
-# One key a process: simulated clients hold the same, and a fit to come replaces it.
+# One key is cached: all simulated clients of a process hold the same one, and the next fit replaces it.
 @lru_cache(maxsize=1)
 def _key(data: bytes) -> Key:
     try:

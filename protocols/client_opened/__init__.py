@@ -1,1 +1,1 @@
-"""Sums that clients open: the set-up of a group, the relay, replicas, and sums under a group mask."""
+"""Sums that clients open: the set-up of their group, the relaying coordinator, clients and their replicas."""

@@ -1,7 +1,7 @@
-"""What the keys, headers and tags of a group are bound to; the same on all replicas.
+"""The values that a group's keys, headers and tags are bound to; the same on all replicas.
 
 header_r = H(session, number, index, head, cohort, members)
-head     = H(header_r, integers of total_r)         the chain; the first is H(session)
+head     = H(header_r, integers of total_r)         a hash chain over the totals; the first head is H(session)
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from privfed.protocols.setup.rules import cohort_digest, from_bitmap
 
 
 def pair_key(shared: bytes, session: bytes, one: int, other: int) -> bytes:
-    """Return K_ij of two clients from their X25519 result; the same from either side."""
+    """Return K_ij of two clients from their X25519 shared secret; both compute the same."""
     return extract(shared, bound("group pair", session, *sorted((one, other))))
 
 
 def channel_key(shared: bytes, session: bytes, client: int) -> bytes:
-    """Return K_iS of a client and the coordinator from their X25519 result."""
+    """Return K_iS of a client and the coordinator from their X25519 shared secret."""
     return extract(shared, bound("group channel", session, client))
 
 
@@ -38,7 +38,7 @@ def first_head(session: bytes) -> bytes:
 
 
 def next_head(header: bytes, integers: bytes) -> bytes:
-    """Return the head of the chain after a total: over its integers, which are the same on all machines."""
+    """Return the chain's head after a total; it hashes the total's integers, equal on all machines."""
     return digest("group chain", header, integers)
 
 
@@ -51,29 +51,32 @@ def sum_header(
     cohort: tuple[int, ...],
     members: tuple[int, ...],
 ) -> bytes:
-    """Return the header of one attempt at a sum; every mask and check of it is bound to it, and used once.
+    """Return the header of one attempt at a sum. All masks and checks are bound to it and used only once.
 
-    It holds no question: the totals of the chain imply it, and floats differ between machines.
+    The question is left out: the totals of the chain imply it, and its floats may differ between machines.
     """
     there = digest("members", *members)
     return digest("group sum", session, number, index, head, cohort_digest(label, cohort), there)
 
 
 def tag_of(secret: bytes, number: int, head: bytes) -> bytes:
-    """Return the tag by which replicas compare their chains: a MAC, so that it is no dictionary of totals."""
+    """Return the tag by which replicas compare their chains.
+
+    It is a MAC, so that the coordinator cannot test guesses of a total against it.
+    """
     return mac(expand(secret, bound("group tag")), bound("group tag", number, head))
 
 
 def members_of(cohort: tuple[int, ...], lost: frozenset[int]) -> tuple[int, ...]:
-    """Return who of a cohort may contribute: all but those who are out of the fit."""
+    """Return which clients of a cohort may contribute: those that are not out of the fit."""
     return tuple(i for i in cohort if i not in lost)
 
 
 def lost_clients(configuration: Configuration, lost: bytes) -> frozenset[int]:
-    """Return the clients that a bitmap says are out of the fit.
+    """Return the clients that are out of the fit, from a bitmap.
 
     Raises:
-        MessageError: it is not one byte 0 or 1 for each client.
+        MessageError: the bitmap is not one byte 0 or 1 for each client.
     """
     chosen = from_bitmap(tuple(range(len(configuration.clients))), lost)
     if chosen is None:
@@ -82,9 +85,9 @@ def lost_clients(configuration: Configuration, lost: bytes) -> frozenset[int]:
 
 
 def needed(n: int, terms: Terms) -> int:
-    """Return how many clients of a cohort of n must be in a sum: m honest ones, and the colluders.
+    """Return how many clients of a cohort of n must be in a sum: m honest ones and the colluders.
 
-    The agreement's c is of the smallest cohort; a larger one is taken to hold the same share of colluders.
+    The agreed c is for the smallest cohort; a larger cohort is assumed to have the same share of colluders.
     """
     share = -(-terms.colluders * n // max(1, terms.min_clients))
     return terms.honest + max(terms.colluders, share)

@@ -1,6 +1,6 @@
-"""One client of sums that clients open: it opens the totals it is told, and answers what they imply.
+"""One client of sums that clients open: it opens the totals, and answers the question that they imply.
 
-The coordinator relays: its requests hold totals that it cannot read, and no question.
+The coordinator only relays: its requests carry sealed totals that it cannot read, and no question.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class GroupClient:
 
     Args:
         position: the client's number on the wire.
-        agreement: the configuration and registry that the client was given, not by the coordinator.
-        identity: its long-term key.
-        policy: what it answers.
+        agreement: the configuration and registry, which the client did not get from the coordinator.
+        identity: the client's long-term key.
+        policy: decides what the client answers.
         scheme: how answers are sealed and opened.
         replica: the client's own run of the algorithm.
-        joined: called with the group's keys once the client has them all; for a replica that opens
+        joined: called with the group's keys once the client has all of them, for a replica that opens
             totals itself.
     """
 
@@ -67,9 +67,9 @@ class GroupClient:
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only.
 
-        A refusal changes no state but for totals: those that came with the request and hold are opened
-        and stay so, and one that does not hold ends the fit and erases its keys. A refusal of the answerer
-        closes the attempt as an answer does.
+        Valid totals that came with the request stay opened even if the request is refused, and an invalid
+        one ends the fit and erases its keys. Otherwise a refusal leaves the state as it was, except that a
+        refusal by the answerer closes the attempt, as an answer does.
         """
         if equal(digest("request", request), state.reply_to):
             return state, state.reply
@@ -103,10 +103,10 @@ class GroupClient:
                 raise _misplaced("not a sum to come")
             group = self._admit(before, envelope.number, message)
             for sealed in message.totals:
-                # Where this client's reply was lost, the coordinator tells it again what it has opened.
+                # If this client's reply was lost, the coordinator sends again totals that it has opened.
                 if sealed.index > group.opened:
                     group = self._open(group, sealed)
-                    # The replica has heard it: no other total of this sum may be chained after a refusal.
+                    # The replica has this total now: even after a refusal no other may take its place.
                     kept = msgspec.structs.replace(group, last=before.last, lost=before.lost)
                     state = msgspec.structs.replace(state, group=kept)
             group = self._asked_again(group, before.lost if before.last else state.lost)
@@ -129,21 +129,23 @@ class GroupClient:
         return state, Contribution(cohort, tag_of(group.secret, number, group.head), body)
 
     def _asked_again(self, group: Group, known: bytes) -> Group:
-        """Count what gives totals that differ by a client: a sum asked again, and a client named lost.
+        """Count a repeat, if the coordinator could now see two totals that differ by one client's answer.
 
-        A sum that was contributed to and whose total never came may have been opened by the coordinator
-        with a colluder; a client that is lost between two sums of nearly the same question shows as well.
+        It could if a sum that this client contributed to is asked again, because the coordinator and a
+        colluder may have opened the first attempt. It also could if a client is named lost between two sums
+        of nearly the same question.
 
         Args:
-            group: after the totals that came.
-            known: who was out of the fit before, also in a set-up before; empty where nothing was asked.
+            group: the group's state, after the totals that came.
+            known: who was out of the fit before, in this set-up or an earlier one, as a bitmap; empty if
+                nothing was asked before.
         """
         named = self._scheme.whole and known not in (b"", group.lost)
         again = bool(group.pending) or named
         return msgspec.structs.replace(group, repeats=group.repeats + again)
 
     def _admit(self, group: Group, number: int, message: OpenRequest) -> Group:
-        """Take the group's secret, and the list of those who are out of the fit: it only grows."""
+        """Accept the group's secret, and the list of clients that are out of the fit, which may only grow."""
         fresh = not group.secret
         group = self._setup.accept(group, message.invitation)
         if not group.secret:
@@ -156,15 +158,15 @@ class GroupClient:
         return msgspec.structs.replace(group, last=number, lost=message.lost)
 
     def _attempt(self, group: Group, number: int, index: int, lost: bytes) -> SumAttempt:
-        """Compute an attempt at a sum from what this client knows: its own replica names the cohort."""
+        """Derive an attempt at a sum from what this client knows; its own replica names the cohort."""
         configuration, posed = self._agreement.configuration, self._replica.ask(index)
         return attempt_of(configuration, group, self._me, posed, number, index, lost)
 
     def _open(self, group: Group, sealed: Sealed) -> Group:
-        """Open a total, tell the replica, and chain it.
+        """Open a total, tell the replica, and add it to the hash chain.
 
         Raises:
-            IntegrityError: it is not the total of this very sum; the fit ends.
+            IntegrityError: it is not the total of this sum; the fit ends.
         """
         if sealed.number >= group.last:
             raise _misplaced("a total out of order")
@@ -181,7 +183,7 @@ class GroupClient:
     ) -> tuple[Group, int, bytes | Refusal]:
         """Answer the question that the totals imply; return the cohort and the sealed answer.
 
-        A refusal in its place comes from the answerer, and counts as an answer.
+        If the answerer refuses, its refusal is returned instead and counts as an answer.
         """
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
@@ -206,12 +208,12 @@ class GroupClient:
 
 
 def _closes(before: Group, after: Group | None) -> bool:
-    """Say whether a request closed an attempt: it was answered, or refused by the answerer."""
+    """Say whether a request closed an attempt, because it was answered or refused by the answerer."""
     return after is not None and after.last > before.last
 
 
 def total_of(attempt: SumAttempt, opened: Opened) -> Total:
-    """Return the total that a replica is told: what clients can know of it."""
+    """Return the total as a replica is told it: only what clients can know."""
     return Total(
         statistics=question_from_bytes(attempt.question).spec.unflatten(opened.vector),
         contributors=opened.contributors,

@@ -1,7 +1,8 @@
 """The messages of sums that clients open.
 
 `AdvertiseRequest`, `Advertisement` and `RosterRequest` are those of masked sums; all others travel
-inside an `Envelope`, under the key that one client shares with the coordinator.
+inside an `Envelope`, under the key that one client shares with the coordinator. "Down" means from the
+coordinator to a client, "up" from a client to the coordinator.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT
 
 
 class Joined(Message, frozen=True):
-    """Up, stage "prepare": the list holds; and from the leader the group's secret.
+    """Up, stage "prepare": the list is valid. The leader's message also brings the group's secret.
 
-    `boxes` holds one box of equal length for each other client of the list, ascending; empty from all
-    but the leader. `public` is what the scheme shows to the coordinator (a public context), or empty.
+    `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
+    empty from clients other than the leader. `public` is what the scheme shows to the coordinator (a public
+    context), or empty.
     """
 
     boxes: bytes
@@ -30,9 +32,9 @@ class Joined(Message, frozen=True):
 
 
 class Sealed(Message, frozen=True):
-    """A total that only clients can open, with what its header is made of.
+    """Holds a total that only clients can open, and the fields that its header is computed from.
 
-    `lost` has one byte a client of the configuration: 1 for those who were out of the fit.
+    `lost` has one byte for each client of the configuration: 1 for those that were out of the fit.
     """
 
     number: Number
@@ -42,10 +44,10 @@ class Sealed(Message, frozen=True):
 
 
 class OpenRequest(Message, frozen=True):
-    """Down, stage "collect": the totals that this client was not yet told, and the question that they imply.
+    """Down, stage "collect": the totals that this client lacks; it answers the question that they imply.
 
-    `asks` is false where the last total is delivered and nothing is asked. `invitation` is the leader's
-    box for this client, until it has answered once.
+    `asks` is false if the request only delivers the last total. `invitation` is the group's secret, sealed
+    by the leader for this client; it is sent until the client has answered once.
     """
 
     index: Number
@@ -58,7 +60,7 @@ class OpenRequest(Message, frozen=True):
 class Contribution(Message, frozen=True):
     """Up, stage "collect": a tag over all totals so far, the cohort, and the client's sealed answer.
 
-    `body` is empty from who is not in the cohort.
+    `body` is empty from a client that is not in the cohort.
     """
 
     cohort: Number

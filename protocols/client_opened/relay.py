@@ -1,7 +1,7 @@
-"""The coordinator of sums that clients open: it relays sealed totals, adds sealed answers, and counts heads.
+"""The coordinator of sums that clients open: it relays sealed totals, adds sealed answers, counts clients.
 
-It holds one key with each client, for the channel, and never a question, a total or a key of the group. Where
-noise is the server's, it adds that to each sum that came together, once.
+It shares one channel key with each client, and never has a question, a total or a key of the group. If the
+server adds the noise, it adds it once to each completed sum.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MAX_BEHIND = 8
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """A sum that came together: a total that the coordinator cannot read, and what befell its clients.
+    """Holds a completed sum: a total that the coordinator cannot read, and what happened to its clients.
 
     Args:
         sealed: the total.
         dropped: position -> stage in which a client of the cohort was lost.
         rejected: position -> why a message of that client was thrown away.
-        attempts: how often the clients answered.
+        attempts: how many attempts the sum took.
     """
 
     sealed: Sealed
@@ -85,7 +85,7 @@ class Relay:
     # Set-up.
 
     def open(self) -> Steps[None]:
-        """Set the group up; where its leader is lost on the way, once more without it."""
+        """Set up the group; if its leader is lost on the way, start again without it."""
         self._forget()
         while not self._invitations:
             fit, key = new_secret(), new_secret()
@@ -139,23 +139,23 @@ class Relay:
 
     @property
     def invited(self) -> tuple[int, ...]:
-        """Clients for whom the leader's box has not been opened."""
+        """Clients that have not yet confirmed that they opened the leader's box."""
         return tuple(self._invitations)
 
     def invitation(self, client: int, message: Callable[[bytes], Message]) -> bytes:
-        """Return the request that brings a client its box, as a message of its own."""
+        """Return a request that only brings a client its box, in the given message type."""
         return self._channels[client].down(0, "collect", message(self._invitations[client]))
 
     # A sum.
 
     def sum(self, index: int) -> Steps[Relayed]:
-        """Let the clients answer the next question; ask again without those who are lost, where need be.
+        """Let the clients answer the next question; ask again without lost clients if need be.
 
         Raises:
-            NotEnoughClientsError: too few are left.
-            RefusedError: clients refused.
-            RepeatsSpentError: clients were lost, and no more repeats are agreed on.
-            IntegrityError: the clients' chains differ.
+            NotEnoughClientsError: too few clients are left.
+            RefusedError: too few clients are left because some refused.
+            RepeatsSpentError: clients were lost, and the agreed number of repeats is spent.
+            IntegrityError: the clients' hash chains of totals differ.
         """
         before = self._repeats
         while True:
@@ -164,12 +164,12 @@ class Relay:
                 return replace(relayed, attempts=1 + self._repeats - before)
 
     def close(self) -> Steps[None]:
-        """Deliver the last total, where somebody has not heard it."""
+        """Deliver the last total to clients that do not have it."""
         if any(self._behind(i) for i in self._present()):
             yield from self._exchanged("close", 0, False, lambda client, reply: None)
 
     def _present(self) -> list[int]:
-        """Return who is in the fit: who joined, was not lost, and is not too many totals behind."""
+        """Return the clients still in the fit; those that lack more than MAX_BEHIND totals are lost now."""
         self._lose((i for i in self._heard if self._behind(i) > MAX_BEHIND), "collect")
         return [i for i in self._heard if i not in self._lost]
 
@@ -179,7 +179,7 @@ class Relay:
     def _exchanged(
         self, stage: str, index: int, asks: bool, take: Callable[[int, Contribution], None]
     ) -> Steps[dict[int, Contribution]]:
-        """Send everyone the totals it has not heard, and return what came back."""
+        """Send every client the totals that it lacks, and return the contributions that came back."""
         self._number += 1
         number, present = self._number, self._present()
         requests = {i: self._request(i, index, asks) for i in present}
@@ -212,10 +212,10 @@ class Relay:
         return bitmap(tuple(self._everyone), frozenset(self._lost))
 
     def _compare(self, told: Mapping[int, Contribution]) -> None:
-        """Check that all replicas hold the same totals and ask the same cohort.
+        """Check that all replicas have the same totals and ask the same cohort.
 
         Raises:
-            IntegrityError: they differ, or a client could not open what it was told.
+            IntegrityError: they differ, or a client could not open a total.
         """
         stories = Counter((one.tag, one.cohort) for one in told.values())
         common = stories.most_common(1)[0][0] if stories else None
@@ -229,7 +229,7 @@ class Relay:
             )
 
     def _attempt(self, index: int) -> Steps[Relayed | None]:
-        """Ask once; None where clients were lost whose masks cannot be taken off."""
+        """Ask once; return None if clients were lost whose masks cannot be removed."""
         configuration, present = self._agreement.configuration, self._present()
         lost, adder = self._lost_bitmap(), self._scheme.adder(self._public)
 
@@ -258,7 +258,7 @@ class Relay:
                 )
             return None
         if configuration.noised_by_server:
-            # Once for each sum: who is told its total again gets the same bytes.
+            # Noise is drawn once for each sum: a client that gets the total again gets the same bytes.
             body = self._scheme.noised(body, self._noise.draw(index), len(members))
         sealed = Sealed(self._number, index, lost, body)
         self._totals, self._n_totals = [*self._totals, sealed][-MAX_BEHIND:], self._n_totals + 1
@@ -266,7 +266,7 @@ class Relay:
         dropped = {i: self._lost.get(i, "collect") for i in members if i not in contributors}
         return Relayed(sealed, dropped, rejected)
 
-    # What befell clients.
+    # Lost clients, and replies.
 
     def _lose(self, clients: Iterable[int], stage: str) -> None:
         for client in clients:
@@ -288,7 +288,7 @@ class Relay:
         return clients[client] if 0 <= client < len(clients) else f"client {client}"
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
-        """Return the reply in an envelope of this very sum and stage."""
+        """Open an envelope and return the reply, which must belong to this sum and stage."""
         name = self._name(client)
         envelope = decode(data, Envelope | Refusal, sender=name, stage=stage)
         if isinstance(envelope, Refusal):

@@ -1,7 +1,7 @@
-"""What a sum that clients open is made of: how an answer is sealed, added and opened.
+"""The interface of a sum that clients open: how an answer is sealed, added and opened.
 
-The frame (`client`, `relay`, `session`) does the rest: set-up, headers, chain, tags, repeats. A scheme
-is stateless; both sides hold the same object, and no key is in it.
+`client`, `relay` and `session` do the rest: set-up, headers, hash chain, tags, repeats. A scheme is
+stateless and holds no key; both sides use the same object.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An opened total.
+    """Holds an opened total.
 
     Args:
         vector: the sum, float64 of shape (question.spec.size,).
         clipped: rows and entries that the contributors clipped.
-        contributors: positions of those in the sum, ascending.
-        integers: the total as integers, encoded; the chain runs over these.
+        contributors: positions of the clients in the sum, ascending.
+        integers: the total as encoded integers, which the hash chain runs over.
     """
 
     vector: FloatArray
@@ -35,7 +35,7 @@ class Opened:
 
 
 class Adder(Protocol):
-    """Adds sealed answers on the coordinator, as they arrive; it learns nothing of them."""
+    """Adds sealed answers on the coordinator, as they arrive, without learning anything of them."""
 
     def add(self, client: int, body: bytes, name: str) -> None:
         """Check one sealed answer's form and add it.
@@ -45,7 +45,10 @@ class Adder(Protocol):
         """
 
     def result(self) -> tuple[tuple[int, ...], bytes]:
-        """Return who is in the sum, ascending, and the sealed sum; those left out do not fit the others."""
+        """Return the positions of the clients in the sum, ascending, and the sealed sum.
+
+        Clients whose answers do not fit the others' are left out.
+        """
 
 
 class Scheme(Protocol):
@@ -53,54 +56,54 @@ class Scheme(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether every member must contribute: a sum that lacks one is asked again without it."""
+        """Whether every member must contribute; if one does not, the sum is asked again without it."""
 
     @property
     def pairwise(self) -> bool:
-        """Whether each two clients need a key (`Group.pairs`); else only the leader has one with each."""
+        """Whether every two clients need a shared key (`Group.pairs`); else only the leader shares keys."""
 
     def check(self, question: bytes, n_clients: int) -> None:
-        """Check, before anybody is asked, that the total of a cohort fits the grid.
+        """Check, before any client is asked, that the total of a cohort fits the grid.
 
         Raises:
             ArgumentError: it does not; the message says what helps.
         """
 
     def draw(self) -> tuple[bytes, bytes]:
-        """Return, on the leader, the scheme's own secret and what the coordinator is shown of it.
+        """Draw, on the leader, the scheme's own secret; return it and what the coordinator is shown of it.
 
-        The secret becomes `Group.extra` of every client; both are empty where G is enough.
+        The secret becomes `Group.extra` of every client; both are empty if the group's secret G is enough.
         """
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
-        """Return a client's sealed answer, not empty."""
+        """Return a client's sealed answer, which is never empty."""
 
     def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
-        """Open a sealed total, whatever bytes the coordinator sent.
+        """Open a sealed total; any bytes that the coordinator sends are either valid or refused.
 
         Raises:
-            IntegrityError: it is not the sum of the contributions to this very attempt.
+            IntegrityError: it is not the sum of the contributions to this attempt.
         """
 
     def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
-        """Add the coordinator's noise to the sealed sum of a cohort of so many.
+        """Add the coordinator's noise to the sealed sum of a cohort of `n_clients`.
 
         Raises:
-            IntegrityError: the sum is of another layout: clients answered what was not agreed on.
+            IntegrityError: the sum has another layout, so the clients did not answer the agreed question.
         """
 
     def adder(self, public: bytes) -> Adder:
-        """Return the coordinator's adder of one attempt; `public` is what the leader showed."""
+        """Return the coordinator's adder for one attempt; `public` is what the leader showed it."""
 
 
 class Replica(Protocol):
-    """One client's own run of the algorithm: it knows the next question from the totals so far."""
+    """Runs the algorithm on one client: it computes the next question from the totals so far."""
 
     def ask(self, index: int) -> Posed:
         """Return what sum `index` asks.
 
         Raises:
-            MessageError: this replica has not come to that sum.
+            MessageError: this replica has not reached that sum.
         """
 
     def tell(self, index: int, total: Total) -> None:

@@ -1,8 +1,8 @@
 """A session of sums that clients open, for a simulation in one process.
 
-Two parts that would stand on different machines: `Relay` is the coordinator; `Standing` is on the
-clients' side, one replica of the algorithm that stands for the identical ones of all clients. The
-relay's exchanges go out unchanged; what the standing replica holds is in none of them.
+It joins two parts that would run on different machines. `Relay` is the coordinator. `Standing` is on the
+clients' side: one replica of the algorithm that stands for those of all clients, which are identical.
+The relay's exchanges go out unchanged and contain nothing of what that replica knows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from privfed.protocols.setup.rules import Agreement
 
 
 class Standing:
-    """A replica that stands for those of all clients: it poses the questions and opens the totals.
+    """Stands for the replicas of all clients: it poses the questions and opens the totals.
 
-    It opens each total as soon as the coordinator has it, where a real client waits for the next request.
+    It opens each total as soon as the coordinator has it; a real client waits for the next request.
     """
 
     def __init__(self, configuration: Configuration, scheme: Scheme) -> None:
@@ -42,12 +42,12 @@ class Standing:
         self._group: Group | None = None
 
     def join(self, group: Group) -> None:
-        """Take the keys of a group that was set up; the chain begins anew with each set-up."""
+        """Take the keys of a newly set-up group; each set-up begins a new hash chain."""
         if self._group is None or self._group.session != group.session:
             self._group = group
 
     def pose(self, index: int, posed: Posed) -> None:
-        """Note what the algorithm asks in sum `index`; clients may still open the sum before it.
+        """Record what the algorithm asks in sum `index`; earlier ones are kept for clients that are behind.
 
         Raises:
             ArgumentError: the total would not fit the scheme's grid.
@@ -66,10 +66,10 @@ class Standing:
         """Do nothing: this replica has opened the total itself."""
 
     def open(self, sealed: Sealed) -> Total:
-        """Open a total and chain it.
+        """Open a total and add it to the hash chain.
 
         Raises:
-            IntegrityError: it is not the total of this very sum.
+            IntegrityError: it is not the total of this sum.
         """
         group = self._group
         if group is None:
@@ -82,7 +82,7 @@ class Standing:
 
 
 class GroupSession:
-    """Both parts of a simulated run: the coordinator's, and the replica that asks and opens.
+    """Runs both parts of a simulation: the coordinator, and the replica that asks and opens.
 
     Args:
         configuration: what the parties agreed on.
@@ -94,11 +94,11 @@ class GroupSession:
         self._configuration, self.relay, self.standing = configuration, relay, standing
 
     def open(self) -> Steps[None]:
-        """Set the group up."""
+        """Set up the group."""
         return self.relay.open()
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
-        """Pose the question to the clients' side, let the coordinator add, open on the clients' side."""
+        """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
         self.standing.pose(index, Posed(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
         relayed: Relayed = yield from _for(members, self.relay.sum(index))
@@ -111,7 +111,7 @@ class GroupSession:
 
 
 def _for(members: tuple[int, ...], steps: Steps[Relayed]) -> Generator[Exchange, Replies, Relayed]:
-    """Name to the engine whose data the clients' side will ask; the coordinator does not know it."""
+    """Tell the engine which clients' data will be asked, which the coordinator does not know."""
     exchange = next(steps)
     while True:
         replies = yield replace(exchange, answering=members)
@@ -125,7 +125,7 @@ def _for(members: tuple[int, ...], steps: Steps[Relayed]) -> Generator[Exchange,
 def group_parties(
     configuration: Configuration, policies: Mapping[int, ClientPolicy], scheme: Scheme
 ) -> tuple[Session, dict[int, ClientSide]]:
-    """Return a session and its clients, with fresh identities in a registry that all were given."""
+    """Return a session and its clients, with fresh identities in a registry that all of them hold."""
     server = Identity.generate()
     identities = {i: Identity.generate() for i in sorted(policies)}
     registry = Registry(tuple(identity.public for identity in identities.values()), server.public)

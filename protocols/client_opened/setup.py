@@ -1,13 +1,13 @@
-"""The set-up of a group of clients, on one client: keys for each two, and a secret that only clients know.
+"""One client's side of the set-up of a group: pairwise keys, and a secret that only clients know.
 
 1. Advertise: each client sends a fresh X25519 key, signed by its registered identity over role, position,
    fit and agreement; the coordinator relays the list.
 2. Prepare: each client checks the list and derives K_iS and K_ij. The lowest on the list (the leader)
-   draws G, 32 bytes of the operating system, and sends it to each other, sealed under K_ij, through the
-   coordinator. An invitation travels with the first request after the set-up.
+   draws G, 32 bytes from the operating system's generator, and sends it through the coordinator to every
+   other client, sealed under K_ij. This invitation travels with the first request after the set-up.
 
-Reveals to the coordinator: who takes part. One colluding client tells it G and every scheme secret that
-travels beside G.
+Reveals to the coordinator: who takes part. A single colluding client can tell it G and the scheme's own
+secret, which travels with G.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class GroupSetup:
 
     Args:
         position: the client's number on the wire.
-        agreement: the configuration and registry that the client was given, not by the coordinator.
-        identity: its long-term key.
-        policy: what it answers.
-        scheme: whether keys for each two are needed, and which secret travels beside G.
+        agreement: the configuration and registry, which the client did not get from the coordinator.
+        identity: the client's long-term key.
+        policy: decides what the client answers.
+        scheme: says whether pairwise keys are needed, and which secret travels with G.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class GroupSetup:
         self._policy, self._scheme = policy, scheme
 
     def advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, Advertisement]:
-        """Give a fresh key, signed over role, fit and agreement. Closes any fit before.
+        """Send a fresh key, signed over role, fit and agreement, and close any earlier fit.
 
-        A request that comes again for the same fit gets the same key until the list of clients has
-        come, and a refusal after that: this message is in clear, and must not close its own fit.
+        If the request comes again for the same fit, it gets the same key until the list of clients has
+        arrived, and a refusal after that: an unauthenticated message must not close its own fit.
 
         Raises:
-            PolicyError: another agreement, or one that the policy refuses.
-            MessageError: of a fit that is set up.
+            PolicyError: the agreement is another one, or the policy refuses it.
+            MessageError: the fit is set up already.
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
         if not equal(message.agreement, agreement.digest):
@@ -92,8 +92,8 @@ class GroupSetup:
         """Check the list of clients and derive the keys; the leader draws the group's secret.
 
         Raises:
-            PolicyError: the list does not hold; the text is the code.
-            MessageError: no key was advertised.
+            PolicyError: the list fails a check; the text is the code of the refusal.
+            MessageError: the client advertised no key.
         """
         if not state.key:
             raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
@@ -133,10 +133,10 @@ class GroupSetup:
         return msgspec.structs.replace(group, secret=secret, extra=extra), Joined(b"".join(boxes), public)
 
     def accept(self, group: Group, invitation: bytes) -> Group:
-        """Return the group with the leader's secret; the first invitation counts, later ones are ignored.
+        """Return the group with the leader's secret; only the first invitation counts.
 
         Raises:
-            PolicyError: the invitation is not the leader's for this client in this session.
+            PolicyError: the invitation is not from the leader for this client in this session.
         """
         if group.secret or not invitation:
             return group

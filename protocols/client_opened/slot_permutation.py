@@ -1,6 +1,6 @@
-"""Moving a client's answer to its secret slot: a permutation that only clients know, fresh for each sum.
+"""Moves a client's answer to its secret slot, by a permutation that only clients know, fresh for each sum.
 
-For sums that the server opens: whoever opens a total must not know the permutation.
+Only for sums that the server opens: the party that opens a total must not know the permutation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def check_slots(question: Question, configuration: Configuration, answered: int)
         answered: how many questions with slots were answered in this fit.
 
     Raises:
-        PolicyError: no more such sums are agreed on, sums open over too few clients, or there is not one
-            slot a client.
+        PolicyError: the agreed number of such sums is spent, sums open over too few clients, or the number
+            of slots is not that of clients.
     """
     if not isinstance(question, Slots):
         return None
@@ -39,12 +39,12 @@ def check_slots(question: Question, configuration: Configuration, answered: int)
 
 
 def slot_key(secret: bytes, *context: bytes) -> bytes:
-    """Return the key of a sum's permutation from the group's secret and what the sum is."""
+    """Return the key of a sum's permutation, from the group's secret and what identifies the sum."""
     return expand(secret, bound("slots", *context))
 
 
 def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statistics:
-    """Return statistics with the first slot's content in the client's slot of the permutation of `key`."""
-    # Ranks of uniform words are a uniform permutation.
+    """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
+    # Sorting uniform words gives a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
     return Statistics(**{name: np.roll(array, slot, axis=0) for name, array in statistics.items()})

@@ -1,4 +1,4 @@
-"""What a client of sums that clients open remembers between messages. It serialises; it is never shown.
+"""What a client of sums that clients open remembers between messages. Its repr shows no secret.
 
 A stored state must not be restored from a copy: see `privfed.party.state`.
 """
@@ -14,22 +14,22 @@ class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(_Hidden, frozen=True):
-    """One client's part in a group that was set up.
+    """Holds one client's keys and counters in a group that was set up.
 
     Args:
         session: hash of the agreement and the list of clients, 32 bytes.
         leader: position of the client that drew the secret: the lowest on the list.
         channel: key shared with the coordinator, 32 bytes.
-        pairs: position -> key shared with that client, 32 bytes; all others of the list, or, where the
-            scheme masks nothing in pairs, the leader alone (all others, for the leader).
+        pairs: position -> key shared with that client, 32 bytes. Has all other clients of the list; if the
+            scheme uses no pairwise masks, a client other than the leader has only the leader.
         secret: the group's secret G, 32 bytes that the coordinator never sees; empty until it came.
-        extra: what the scheme's own secret is (the key of CKKS); it travels beside G.
-        head: the chain over all totals so far, 32 bytes.
+        extra: the scheme's own secret (the key of CKKS), which travels with G.
+        head: head of the hash chain over all totals so far, 32 bytes.
         last: highest sum number that was answered; everything up to it is closed.
         pending: number of the sum that the client contributed to and whose total has not come; 0 for none.
         opened: index of the last opened sum, -1 before.
         repeats: how often a sum was asked again, or a client named lost between two sums.
-        lost: one byte a client of the configuration: 1 for who is out of the fit.
+        lost: one byte for each client of the configuration: 1 for those that are out of the fit.
     """
 
     session: bytes
@@ -47,16 +47,16 @@ class Group(_Hidden, frozen=True):
 
 
 class State(_Hidden, frozen=True):
-    """The state of a client.
+    """Holds the whole state of a client.
 
     Args:
         fit: identifier of the fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
-        agreement: what `answered` counts for.
+        agreement: digest of the agreement that `answered` counts for.
         answered: how many sums of this agreement were answered, over all set-ups.
         slotted: how many of them showed unlinked contributions.
-        repeats: what counted as repeats of sums in the set-ups that are closed.
-        lost: who was out of the fit when the last set-up was closed, one byte a client; empty before.
+        repeats: how many repeats of sums were counted in closed set-ups.
+        lost: who was out of the fit when the last set-up was closed, one byte for each client; empty before.
         group: the keys of the fit, from the roster on.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
@@ -75,10 +75,10 @@ class State(_Hidden, frozen=True):
 
 
 def closed(state: State) -> State:
-    """Return the state without its group, whose keys are gone; what counts over all set-ups stays.
+    """Return the state without its group and keys; counts over all set-ups stay.
 
-    A sum in flight counts as a repeat: the coordinator may have opened it with a colluder, and a new
-    set-up may ask it again, of others.
+    A sum whose total has not come counts as a repeat: the coordinator and a colluder may have opened it,
+    and a new set-up may ask it again of other clients.
     """
     group = state.group
     if group is None:
@@ -93,10 +93,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def state_to_bytes(state: State) -> bytes:
-    """Return a state as bytes, for a store on the client's own disk."""
+    """Encode a state, to be stored on the client's own disk."""
     return _encode(state)
 
 
 def state_from_bytes(data: bytes) -> State:
-    """Return the state that `state_to_bytes` wrote."""
+    """Decode a state that `state_to_bytes` encoded."""
     return _decode(data)

@@ -1,4 +1,4 @@
-"""One attempt at a sum, as each replica computes it for itself from what its algorithm asks."""
+"""One attempt at a sum, as each client computes it from what its replica of the algorithm asks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privfed.protocols.client_opened.state import Group
 
 @dataclass(frozen=True, slots=True)
 class Posed:
-    """What a replica's algorithm asks next.
+    """Holds what a replica's algorithm asks next.
 
     Args:
         question: the encoded question.
@@ -24,13 +24,13 @@ class Posed:
 
 @dataclass(frozen=True, slots=True)
 class SumAttempt:
-    """One attempt at a sum, as each client computes it for itself.
+    """Describes one attempt at a sum, as each client computes it for itself.
 
     Args:
-        header: what all masks and checks are bound to, 32 bytes; never the same twice.
+        header: hash that all masks and checks are bound to, 32 bytes; never the same twice.
         me: the client's position.
         cohort: positions of the clients that the question goes to, ascending.
-        members: those of them who may contribute: who is out of the fit is not.
+        members: those of them that may contribute, because they are not out of the fit.
         question: the encoded question.
         contributed: whether this client has contributed to this attempt; set when a total is opened.
     """
@@ -49,7 +49,7 @@ def attempt_of(
     """Return the attempt `number` at sum `index`, after the totals that the group has chained.
 
     Raises:
-        MessageError: `lost` is no list of lost clients.
+        MessageError: `lost` is not one byte 0 or 1 for each client.
     """
     cohort = configuration.cohort(posed.cohort)
     members = members_of(cohort, lost_clients(configuration, lost))

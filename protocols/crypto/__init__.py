@@ -1,1 +1,1 @@
-"""Primitives as secure sums use them: keys, keystreams, secret sharing, the fixed-point grid."""
+"""Primitives of the secure sums: keys, keystreams, secret sharing, the fixed-point grid."""

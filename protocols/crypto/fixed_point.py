@@ -1,11 +1,11 @@
 """The fixed-point grid of masked sums: statistics as integers modulo 2^64 or 2^128.
 
-Each entry has a power-of-two step, fixed by its range and the size of the cohort, so that no sum of
-the cohort's answers can wrap. An entry whose step on 64 bits would be coarser than its resolution
-takes two 64-bit limbs. Two entries of the grid's own follow: how many rows and entries were clipped,
-and one for each contributor, which shows whether all masks cancelled.
+Each entry has a quantisation step, a power of two fixed by the entry's range and the size of the cohort,
+so that no sum of the cohort's answers can overflow. An entry whose step on 64 bits would be coarser than
+its resolution takes two 64-bit limbs. The grid appends two entries: the number of rows and entries that
+were clipped, and a 1 from each contributor. The total of the latter shows whether all masks cancelled.
 
-Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for any cohort within its size.
+Law: decode(sum of encode(x_i)) == sum of round(x_i / step) * step, for at most `n_clients` answers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LIMB = 2.0**64
 
 
 class Layout:
-    """How words lie side by side: narrow ones, then the low and the high limbs of wide entries.
+    """Says how words are laid out: narrow ones, then the low and then the high limbs of wide entries.
 
-    It is all that adding needs, so that who adds need not know what is added.
+    Adding needs nothing else, so the party that adds need not know what it adds.
 
     Args:
         n_narrow: words that are sums modulo 2^64.
@@ -60,15 +60,18 @@ class Layout:
 
 
 class Grid(Layout):
-    """The grid of one question for cohorts of at most `n_clients` clients.
+    """Encodes and decodes the answers to one question, for cohorts of at most `n_clients` clients.
 
-    `reach` is how far noise that comes to the sum moves each value at most.
+    The words of an answer are its narrow entries, the two entries that the grid appends, then the low
+    limbs and the high limbs of its wide entries.
 
-    The words of an answer are its narrow entries, the grid's own two entries, then the low limbs
-    and the high limbs of its wide entries.
+    Args:
+        spec: layout, ranges and resolutions of one client's answer.
+        n_clients: most clients in a sum.
+        reach: how far noise that the server adds to the sum can move each value at most.
 
     Raises:
-        ArgumentError: even two limbs are coarser than an entry's resolution.
+        ArgumentError: even on two limbs the step of an entry is coarser than its resolution.
     """
 
     def __init__(self, spec: StatisticsSpec, n_clients: int, reach: FloatArray | float = 0.0) -> None:
@@ -93,7 +96,7 @@ class Grid(Layout):
         scaled = vector / self.step
         np.rint(scaled, out=scaled)
         words = np.empty(self.size, dtype=np.uint64)
-        # Cast on the way: fresh pages cost more than the arithmetic.
+        # Assigning casts in place: a temporary array would cost more than the arithmetic.
         words[: self.n_narrow - 2].view(np.int64)[:] = scaled[~self.is_wide] if self.n_wide else scaled
         words[self.n_narrow - 2 : self.n_narrow] = min(clipped, MAX_CLIPPED), 1
         if self.n_wide:
@@ -107,13 +110,13 @@ class Grid(Layout):
         return words
 
     def decode(self, words: Words) -> tuple[FloatArray, int, int]:
-        """Return a total as float64 of shape (spec.size,), the number clipped, and the contributors."""
+        """Return a total as float64 of shape (spec.size,), the number clipped, and how many contributed."""
         scaled = np.empty(len(self.step))
         signed = words.view(np.int64)
         scaled[~self.is_wide] = signed[: self.n_narrow - 2]
         if self.n_wide:
             low, high = words[self.n_narrow : -self.n_wide], signed[-self.n_wide :]
-            # Python's integers: float64 arithmetic on the limbs would round twice.
+            # Python integers are exact; float64 arithmetic on the limbs would round twice.
             scaled[self.is_wide] = [
                 float((above << 64) + below) for above, below in zip(high.tolist(), low.tolist(), strict=True)
             ]
@@ -122,8 +125,8 @@ class Grid(Layout):
 
 
 def _steps(largest: FloatArray, bits: int) -> FloatArray:
-    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits. A step stays
-    # a normal number; a sum beyond float64 has none.
+    # frexp gives largest = m * 2^e with m < 1, so that largest / 2^(e - bits) < 2^bits. A step is kept a
+    # normal float64; where the largest sum overflows float64, the step is infinite.
     exponents = np.maximum(np.frexp(largest)[1] - bits, np.finfo(np.float64).minexp)
     steps: FloatArray = np.where(np.isfinite(largest), np.ldexp(1.0, exponents), np.inf)
     return steps

@@ -1,7 +1,7 @@
 """Identities, key agreement and key derivation of masked sums.
 
-X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM. Every derivation names
-its tag and all that it is bound to, in fields of fixed length or with their length before them.
+X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM. Every derivation hashes a
+tag and everything that the key is bound to, in fields of fixed length or prefixed with their length.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _ORDER_8 = 325606250916557431795983626356110631294008115727848805560023387167927
 _OTHER_OF_ORDER_8 = 39382357235489614581723060781553021112529911719440698176882885853963445705823
 _PRIME = 2**255 - 19
 _SMALL_ORDER = frozenset({0, 1, _ORDER_8, _OTHER_OF_ORDER_8, _PRIME - 1, _PRIME, _PRIME + 1})
-"""The points of small order on the curve and its twist, all their encodings, without the top bit."""
+"""All encodings of the points of small order on the curve and its twist, without the top bit."""
 
 
 class CryptographyError(Exception):
-    """A signature, tag or key does not hold; callers turn it into an error that names the sender."""
+    """Signals an invalid signature, tag or key; callers turn it into an error that names the sender."""
 
 
 def bound(tag: str, *parts: bytes | int) -> bytes:
-    """Return one unambiguous byte string for a tag and what it is bound to.
+    """Encode a tag and the values that it is bound to as one unambiguous byte string.
 
-    Numbers take eight bytes; byte strings have their length before them.
+    Numbers take eight bytes; byte strings are prefixed with their length.
     """
     pieces = [tag.encode().ljust(16, b"\0")]
     for part in parts:
@@ -58,12 +58,12 @@ def bound(tag: str, *parts: bytes | int) -> bytes:
 
 @lru_cache(maxsize=256)
 def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
-    """Return `bound` of what is the same for all clients of a sum; nothing secret goes in here."""
+    """Return `bound` of values that all clients of a sum share. They must not be secret: they are cached."""
     return bound(tag, *parts)
 
 
 def with_numbers(prefix: bytes, *numbers: int) -> bytes:
-    """Return a prefix with numbers of eight bytes after it."""
+    """Append numbers of eight bytes to a prefix."""
     return prefix + struct.pack(f">{len(numbers)}Q", *numbers)
 
 
@@ -93,7 +93,7 @@ def equal(a: bytes, b: bytes) -> bool:
 
 
 def new_secret() -> bytes:
-    """Return 32 bytes of the operating system's generator."""
+    """Return 32 bytes from the operating system's generator."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -103,10 +103,10 @@ def public_key(secret: bytes) -> bytes:
 
 
 def agree(secret: bytes | X25519PrivateKey, public: bytes) -> bytes:
-    """Return the X25519 result of a secret, as bytes or parsed, and a public key.
+    """Return the X25519 shared secret of a secret key, as bytes or parsed, and a public key.
 
     Raises:
-        CryptographyError: the public key is malformed, or of small order (an all-zero result).
+        CryptographyError: the public key is malformed, or of small order (an all-zero shared secret).
     """
     try:
         return parsed(secret).exchange(X25519PublicKey.from_public_bytes(public))
@@ -115,12 +115,12 @@ def agree(secret: bytes | X25519PrivateKey, public: bytes) -> bytes:
 
 
 def parsed(secret: bytes | X25519PrivateKey) -> X25519PrivateKey:
-    """Return a secret X25519 key ready for use; parsing costs as much as an agreement."""
+    """Return a secret X25519 key as an object; parsing one from bytes costs as much as a key agreement."""
     return X25519PrivateKey.from_private_bytes(secret) if isinstance(secret, bytes) else secret
 
 
 def check_public_key(public: bytes) -> None:
-    """Check that a public key gives an agreement with any secret.
+    """Check that a key agreement with a public key works for any secret.
 
     Raises:
         CryptographyError: it is malformed, or of small order.
@@ -130,16 +130,16 @@ def check_public_key(public: bytes) -> None:
 
 
 def seal(key: bytes, plaintext: bytes | memoryview, associated: bytes) -> bytes:
-    """Encrypt and authenticate; a random nonce goes before the ciphertext."""
+    """Encrypt and authenticate; the result is a random nonce followed by the ciphertext."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
 
 
 def unseal(key: bytes, sealed: bytes | memoryview, associated: bytes) -> bytes:
-    """Decrypt and check what `seal` made.
+    """Decrypt and authenticate what `seal` made.
 
     Raises:
-        CryptographyError: another key, other associated data, or altered bytes.
+        CryptographyError: the key or the associated data differ, or the bytes were altered.
     """
     if len(sealed) < NONCE_BYTES + TAG_BYTES:
         raise CryptographyError("shorter than a nonce and a tag")
@@ -151,10 +151,10 @@ def unseal(key: bytes, sealed: bytes | memoryview, associated: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A party's long-term Ed25519 key. The secret is never shown.
+    """Holds a party's long-term Ed25519 key. Its representation never shows the secret.
 
     Args:
-        secret: 32 bytes.
+        secret: secret key, 32 bytes.
     """
 
     secret: bytes = field(repr=False)
@@ -178,7 +178,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> None:
     """Check a signature.
 
     Raises:
-        CryptographyError: it does not hold.
+        CryptographyError: the signature is not the key's over this message.
     """
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
@@ -187,9 +187,9 @@ def verify(public: bytes, signature: bytes, message: bytes) -> None:
 
 
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is who: the public identities that the parties exchanged before the fit.
+    """Lists the public keys of all parties, which they exchanged before the fit.
 
-    Whoever writes the registry decides who takes part; parties compare its digest among themselves.
+    Whoever writes the registry decides who takes part, so the parties compare its digest with each other.
 
     Args:
         clients: public key of each client, by position.

@@ -1,7 +1,7 @@
-"""Masks: AES-256-CTR keystreams over the full key, added to words as they are made.
+"""Masks: AES-256-CTR keystreams under the full key, added to words as they are generated.
 
-Every key is derived for one use, so that the counter starts at zero. Keystream is made and added in
-blocks that stay in the processor's cache.
+Every key is derived for a single use, so the counter may always start at zero. Keystreams are generated
+and added in blocks that fit the processor's cache.
 """
 
 from __future__ import annotations

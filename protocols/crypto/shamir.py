@@ -1,7 +1,7 @@
 """Shamir's secret sharing over GF(2^8), for many bytes and many holders at once.
 
 Shamir: How to share a secret, CACM 1979. The field is that of AES, x^8 + x^4 + x^3 + x + 1. Any
-`threshold` shares give the secret; fewer say nothing about it. Tables are indexed by public
+`threshold` shares determine the secret; fewer are independent of it. Tables are indexed by public
 constants only (abscissae, Lagrange coefficients), never by secrets.
 """
 
@@ -24,12 +24,12 @@ _Packed = npt.NDArray[np.uint64]
 
 
 def _double(words: _Packed) -> _Packed:
-    """Multiply eight field elements a word by x, without branches."""
+    """Multiply field elements, eight in a word, by x, without branches."""
     return ((words & _LOW7) << _ONE) ^ (((words >> _SEVEN) & _LOW1) * _POLYNOMIAL)
 
 
 def _multiples(words: _Packed) -> list[_Packed]:
-    """Return x^0 .. x^7 times the words."""
+    """Return the words times x^0, ..., x^7."""
     planes = [words]
     for _ in range(7):
         planes.append(_double(planes[-1]))
@@ -37,7 +37,7 @@ def _multiples(words: _Packed) -> list[_Packed]:
 
 
 def _logarithms() -> tuple[npt.NDArray[np.int32], Bytes]:
-    """Return logarithms of the field's elements to the base x + 1, of shape (256,), and powers of it."""
+    """Return logarithms of the field's elements to the base x + 1, of shape (256,), and its powers."""
     logarithms, powers = np.zeros(256, dtype=np.int32), np.zeros(255, dtype=np.uint8)
     power = np.ones(1, dtype=np.uint64)
     for exponent in range(255):
@@ -50,10 +50,10 @@ _LOGARITHMS, _POWERS = _logarithms()
 
 
 def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
-    """Check where shares are taken.
+    """Check the abscissae at which shares are taken.
 
     Raises:
-        ArgumentError: zero, above 255, repeated, or fewer than the threshold.
+        ArgumentError: one is zero, above 255 or repeated, or they are fewer than the threshold.
     """
     if len(set(abscissae)) != len(abscissae) or not all(1 <= point <= MAX_HOLDERS for point in abscissae):
         raise ArgumentError("abscissae of shares must differ and lie in [1, 255].")
@@ -62,18 +62,18 @@ def check_abscissae(abscissae: tuple[int, ...], threshold: int) -> None:
 
 
 def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
-    """Share a secret, whose length is a multiple of eight, byte by byte with polynomials of their own.
+    """Share a secret byte by byte, each byte with a polynomial of its own.
 
     Args:
-        secret: the bytes to share.
+        secret: the bytes to share; their number is a multiple of eight.
         abscissae: the holders' points, from 1 to 255.
-        threshold: how many shares give the secret.
+        threshold: how many shares determine the secret.
 
     Returns:
-        One share a holder, uint8 of shape (n_holders, len(secret)).
+        One share for each holder, uint8 of shape (n_holders, len(secret)).
     """
     check_abscissae(abscissae, threshold)
-    # threshold - 1 shares are uniform; with the secret, the value at zero, they fix the polynomials.
+    # threshold - 1 shares are drawn uniformly; with the secret, the value at zero, they fix the polynomials.
     drawn = secrets.token_bytes(len(secret) * (threshold - 1))
     known = np.frombuffer(drawn + secret, dtype=np.uint64).reshape(threshold, -1)
     shares = np.empty((len(abscissae), known.shape[1]), dtype=np.uint64)
@@ -86,7 +86,7 @@ def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
 
 
 def _nibble_products(words: _Packed) -> tuple[_Packed, _Packed]:
-    """Return 0, 1, ..., 15 and 0, 16, ..., 240 times the words, each of shape (16, *words.shape)."""
+    """Return the words times 0, 1, ..., 15 and times 0, 16, ..., 240, each of shape (16, *words.shape)."""
     planes, tables = _multiples(words), np.zeros((2, 16, *words.shape), dtype=np.uint64)
     for bit, plane in enumerate(planes):
         table, size = tables[bit // 4], 1 << bit % 4
@@ -96,24 +96,24 @@ def _nibble_products(words: _Packed) -> tuple[_Packed, _Packed]:
 
 @lru_cache(maxsize=64)
 def _further(abscissae: tuple[int, ...], threshold: int) -> Bytes:
-    """Return what gives the other shares from the first ones and the secret: (n_others, threshold)."""
+    """Return the coefficients of the other shares in the first ones and the secret: (n_others, threshold)."""
     points = np.array([*abscissae[: threshold - 1], 0], dtype=np.uint8)
     others = np.array(abscissae[threshold - 1 :], dtype=np.uint8)
     return interpolation(np.broadcast_to(points, (len(others), threshold)), others)
 
 
 def interpolation(points: Bytes, at: Bytes) -> Bytes:
-    """Return what a polynomial's values are multiplied with to give its value elsewhere (Lagrange).
+    """Return the Lagrange coefficients that give a polynomial's value at a point from its values at others.
 
     Args:
-        points: where the values are taken, all different, uint8 of shape (n, threshold).
-        at: where it is wanted, other than the points, uint8 of shape (n,).
+        points: abscissae of the known values, all different, uint8 of shape (n, threshold).
+        at: abscissa of the wanted value, not among the points, uint8 of shape (n,).
 
     Returns:
         uint8 of shape (n, threshold): products of (at - x_k) / (x_j - x_k) over all k other than j.
     """
     to_wanted = _LOGARITHMS[points ^ at[:, None]]
-    # The logarithm that stands for x_j - x_j is zero: that factor is left out.
+    # The table holds zero for the logarithm of x_j - x_j = 0, so that factor drops out of the product.
     between = _LOGARITHMS[points[:, :, None] ^ points[:, None, :]].sum(axis=2, dtype=np.int32)
     factors: Bytes = _POWERS[(to_wanted.sum(axis=1, dtype=np.int32)[:, None] - to_wanted - between) % 255]
     return factors
@@ -121,14 +121,14 @@ def interpolation(points: Bytes, at: Bytes) -> Bytes:
 
 @lru_cache(maxsize=256)
 def lagrange(abscissae: tuple[int, ...]) -> Bytes:
-    """Return the coefficients that give a polynomial's value at zero, uint8 of shape (n_points,)."""
+    """Return the Lagrange coefficients of a polynomial's value at zero, uint8 of shape (n_points,)."""
     points = np.array([abscissae], dtype=np.uint8)
     coefficients: Bytes = interpolation(points, np.zeros(1, dtype=np.uint8))[0]
     return coefficients
 
 
 def combine(shares: Bytes, coefficients: Bytes) -> Bytes:
-    """Open several secrets at once.
+    """Reconstruct several secrets at once.
 
     Args:
         shares: uint8 of shape (n_secrets, threshold, n_bytes), n_bytes a multiple of eight.

@@ -1,1 +1,1 @@
-"""Sums under pairwise masks and one group mask, opened by the clients."""
+"""Group-masked sums: clients add pairwise masks and one group mask, and open the totals themselves."""

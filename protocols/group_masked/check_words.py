@@ -1,11 +1,11 @@
-"""Check words of a sum under a group mask: a random combination of its entries that the server cannot steer.
+"""Check words of a group-masked sum: a secret random combination of its entries.
 
-A client adds c_i = sum_l r_l x_{i,l} mod 2^192 to its words, each x an integer and each r_l 64 bits of a
-stream that only clients know. Sums of honest answers keep the relation. An opened total that is off by
-integers d, not all zero, |d_l| < 2^128, passes only if sum_l r_l d_l takes one value mod 2^192: as 2^127
-is the highest power of two in a d_l, at most one of 2^64 values of r_l does that. Two words modulo 2^64
-would not do: r_l 2^62 = 0 modulo 2^64 for every fourth r_l (the ring is widened as in SPDZ2k, Cramer et
-al., CRYPTO 2018, section 3).
+A client appends c_i = sum_l r_l x_{i,l} mod 2^192 to its words, where each x is an integer and each r_l is
+64 bits of a stream that only clients know. The relation is linear, so sums of honest answers keep it. Let
+an opened total be wrong by integers d, not all zero, |d_l| < 2^128. It passes only if sum_l r_l d_l takes
+one particular value mod 2^192. At most 2^127 divides a non-zero d_l, so at most one of the 2^64 values of
+r_l gives that value. Working modulo 2^64 would not suffice: r_l 2^62 = 0 modulo 2^64 for every fourth r_l.
+The ring is widened as in SPDZ2k (Cramer et al., CRYPTO 2018, section 3).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privfed.protocols.crypto.keystream import keystream
 CHECK_BYTES = 24
 _MODULUS = 1 << 8 * CHECK_BYTES
 _BLOCK = 1 << 13
-"""Words at a time: their digits stay in the processor's cache."""
+"""Words that are combined at a time; their digits fit the processor's cache."""
 
 
 def check_of(words: Words, layout: Layout, key: bytes) -> int:
@@ -27,7 +27,7 @@ def check_of(words: Words, layout: Layout, key: bytes) -> int:
 
     Args:
         words: uint64 of shape (layout.size,): one answer, or an opened total.
-        layout: how they lie.
+        layout: the layout of the words.
         key: 32 bytes that the server does not know, for this sum only.
     """
     narrow, wide = layout.n_narrow, layout.n_wide
@@ -45,12 +45,12 @@ def added(check: int, other: int, sign: int = 1) -> int:
 
 
 def to_bytes(check: int) -> bytes:
-    """Return a check as CHECK_BYTES bytes."""
+    """Encode a check in CHECK_BYTES bytes."""
     return check.to_bytes(CHECK_BYTES, "little")
 
 
 def from_bytes(data: bytes) -> int:
-    """Return the check that CHECK_BYTES bytes stand for."""
+    """Decode a check from CHECK_BYTES bytes."""
     return int.from_bytes(data, "little")
 
 
@@ -59,12 +59,12 @@ def _digits(words: Words) -> FloatArray:
 
 
 def _combination(coefficients: Words, words: Words, *, signed: bool) -> int:
-    """Return the exact sum of coefficient times word, words read as signed or unsigned integers."""
+    """Return the exact sum of coefficient times word, with words read as signed or unsigned integers."""
     result = 0
     for start in range(0, len(words), _BLOCK):
         of_block = slice(start, start + _BLOCK)
         left, right = _digits(coefficients[of_block]), _digits(words[of_block])
-        # Digits of 16 bits: a product has 32, a sum of 2^13 of them 45, which float64 holds exactly.
+        # Digits have 16 bits, their products 32, and sums of 2^13 products 45, which float64 holds exactly.
         for (i, j), product in np.ndenumerate(left.T @ right):
             result += int(product) << 16 * (i + j)
         if signed:

@@ -1,4 +1,4 @@
-"""Sums under a group mask: what users configure (docs/protocols/group-masked.md)."""
+"""The configuration of group-masked sums, as users write it (docs/protocols/group-masked.md)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.rules import default_terms
 
 MAX_CLIENTS = 200
-"""Above, every client would mask with every other at a cost that grows with the square."""
+"""Most clients. Every client masks with every other, so the cost of all grows with their number squared."""
 
 
 class GroupMasked:
-    """A sum that the clients open, and of which the server sees nothing but who took part.
+    """Lets the clients open totals, while the server sees only who took part.
 
-    Reveals to every client: every total and every question, those of sums that it is not in included.
+    Reveals to every client: every total and every question, including those of sums that it is not in.
     Reveals to the server: who contributed, who was lost and when, message lengths and times; no
     question, no total, no answer.
 
-    Protects answers from a server that may lie about everything, colluding with at most `colluders`
-    clients of a cohort: together they read totals, each over at least `honest` honest clients, and
-    differences of totals that the server makes by naming clients lost, at most `repeats` times in a
-    fit. A server that colludes with no client reads nothing and changes nothing unnoticed (a wrong
-    total passes with probability 2^-64). Assumes identities that the parties exchanged before (a
-    registry), state that is never restored from a copy, X25519, AES-256, SHA-256 and Ed25519; it is
-    not post-quantum. Any client can spoil or stop a sum. Masks of lost clients are not recovered: the
-    sum is asked again without them, and they are out until the next fit. Where the server noises the
-    sums (`Privacy(noise="server")`), it can also change them as it likes, but for the number of
-    contributors, and one client that colludes with it sees totals without noise.
+    Protects answers from a server that may lie about everything and colludes with at most `colluders`
+    clients of a cohort. Together they read totals, each over at least `honest` honest clients. By naming
+    clients lost they can also obtain differences of totals, at most `repeats` times in a fit. A server
+    that colludes with no client reads nothing and changes nothing unnoticed (a wrong total passes with
+    probability 2^-64). Assumes identities that the parties exchanged before (a registry), state that is
+    never restored from a copy, X25519, AES-256, SHA-256 and Ed25519; it is not post-quantum. Any client
+    can spoil or stop a sum. Masks of lost clients are not recovered: the sum is asked again without
+    these clients, and they are out until the next fit. If the server adds the noise
+    (`Privacy(noise="server")`), it can also change totals as it likes, except the number of contributors,
+    and with one colluding client it sees totals without noise.
 
     Args:
-        colluders: most clients that collude with the server, in the smallest cohort; larger ones are
-            taken to hold the same share. By default a tenth, one more where that costs nothing.
+        colluders: most clients of the smallest cohort that collude with the server; larger cohorts are
+            assumed to have the same share. By default a tenth, one more where that costs nothing.
         honest: fewest honest clients in a sum; by default about half of the honest ones.
         repeats: how often in a fit a sum may be asked again without clients that were lost.
     """
@@ -53,10 +53,10 @@ class GroupMasked:
         self.colluders, self.honest, self.repeats = colluders, honest, repeats
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the numbers that protect a client.
+        """Return the terms that protect a client.
 
         Raises:
-            ArgumentError: so few, or so many, clients cannot be protected.
+            ArgumentError: there are too few clients to protect, or more than `MAX_CLIENTS`.
         """
         c, m = default_terms(smallest_cohort, colluders=self.colluders, honest=self.honest)
         if clients > MAX_CLIENTS:
@@ -69,13 +69,14 @@ class GroupMasked:
         )
         if needed(clients, terms) > clients:
             raise ArgumentError(
-                f"{clients} clients cannot keep {m} honest ones beside the share of colluders of a cohort of "
-                f"{smallest_cohort} with {c}; assume fewer colluders, or ask more clients a round."
+                f"a cohort of all {clients} clients cannot have {m} honest ones, if it has the same share of "
+                f"colluders as a cohort of {smallest_cohort} with {c}; assume fewer colluders, or ask more "
+                "clients a round."
             )
         return terms
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all were given."""
+        """Return a session and its clients, with fresh identities in a registry that all of them hold."""
         return group_parties(configuration, policies, MaskScheme(by_server=configuration.noised_by_server))

@@ -1,10 +1,11 @@
 """Sums under pairwise masks and one group mask: the scheme of `GroupMasked`.
 
-    upload_i = encode(x_i) + sum_j +-PRG(K_ij, header) [+ PRG(G, header) from the lowest of the sum]
+    upload_i = encode(x_i) + sum_j +-PRG(K_ij, header) [+ PRG(G, header) from the client of lowest position]
 
-The pairwise masks cancel in the sum, whoever opens it; the group mask hides the sum from the server.
-FastLloyd (Diaa, Humphries, Kerschbaum 2024, arXiv:2405.02437) masks sums for clients alike; here no
-stream is ever used twice, one colluding client opens totals only, and sums are authenticated.
+The pairwise masks cancel in the sum; the group mask, under the clients' secret G, hides the sum from the
+server. FastLloyd (Diaa, Humphries, Kerschbaum 2024, arXiv:2405.02437) also masks sums that clients open;
+here, in addition, no stream is ever used twice, one colluding client opens only totals, and sums are
+authenticated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_
 
 
 class MaskedWords(Message, frozen=True):
-    """A masked answer, or a sum of them: words, how many of their entries are wide, and check words."""
+    """Holds a masked answer or a sum of them: words, how many entries are wide, and check words."""
 
     n_wide: Number
     words: bytes
@@ -39,7 +40,7 @@ class MaskedWords(Message, frozen=True):
 
     @property
     def layout(self) -> Layout | None:
-        """How the words lie; None where they cannot."""
+        """The layout of the words; None if no layout has that many."""
         size, rest = divmod(len(self.words), 8)
         n_narrow = size - 2 * self.n_wide
         return None if rest or n_narrow < 2 else Layout(n_narrow, self.n_wide)
@@ -50,11 +51,11 @@ class MaskedWords(Message, frozen=True):
 
 
 class MaskScheme:
-    """How masked answers are made, added and opened.
+    """Masks, adds and opens answers.
 
     Args:
-        by_server: whether the coordinator noises the sums. Checks are then over what gets no noise, the
-            grid's own two entries: the others it may change as it likes.
+        by_server: whether the coordinator adds the noise. Check words then cover only what gets no noise,
+            the two entries that the grid appends; the coordinator can change all others as it likes.
     """
 
     whole = True
@@ -64,15 +65,19 @@ class MaskScheme:
         self._by_server = by_server
 
     def check(self, question: bytes, n_clients: int) -> None:
-        """Check that the total of a cohort fits two limbs (`Grid`)."""
+        """Check that the total of a cohort fits the grid's two limbs.
+
+        Raises:
+            ArgumentError: it does not.
+        """
         grid_of(question, n_clients)
 
     def draw(self) -> tuple[bytes, bytes]:
-        """Return nothing: G is enough."""
+        """Return no secret: the group's secret G is enough."""
         return b"", b""
 
     def upload(self, group: Group, attempt: SumAttempt, own: RangedAnswer) -> bytes:
-        """Return a client's answer under its masks of this header."""
+        """Return a client's answer under the masks that belong to this attempt's header."""
         grid = _grid(attempt)
         words = grid.encode(own.vector, own.clipped)
         check = self._check(words, grid, _coefficients(group, attempt))
@@ -83,7 +88,7 @@ class MaskScheme:
         return encode(MaskedWords(grid.n_wide, words.tobytes(), to_bytes(check)))
 
     def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
-        """Take the group mask off and check what is left.
+        """Remove the group mask and check the total.
 
         Raises:
             IntegrityError: it is not the sum of the members' answers under this header.
@@ -104,27 +109,27 @@ class MaskScheme:
         if contributors != len(attempt.members):
             raise IntegrityError(
                 f"the sum of {len(attempt.members)} clients counts {contributors}, though its check words "
-                "hold: one of the clients sent a wrong count, not a coordinator that none of them helps. "
-                "Masked answers do not tell which client. Nothing is released and the fit ends; begin a new "
-                "one without those that you do not trust."
+                "are right: a client sent a wrong count; a coordinator that no client helps cannot do this. "
+                "Masked answers do not show which client it was. Nothing is released and the fit ends; begin "
+                "a new one without clients that you do not trust."
             )
         return Opened(vector, clipped, attempt.members, words.astype("<u8").tobytes())
 
     def noised(self, body: bytes, noise: Drawn, n_clients: int) -> bytes:
-        """Add noise to a masked sum, modulo its ring.
+        """Add noise to a masked sum, modulo 2^64, and 2^128 for wide entries.
 
         Raises:
-            IntegrityError: the sum is of another layout.
+            IntegrityError: the sum has another layout.
         """
         sealed: MaskedWords = decode(body, MaskedWords, sender="the clients", stage="collect")
         grid = Grid(noise.spec, n_clients, noise.reach)
         if (sealed.n_wide, len(sealed.words)) != (grid.n_wide, 8 * grid.size):
             raise IntegrityError(
-                "the clients' answers are not of the layout that was agreed on for this sum: no noise fits "
-                "it. Nothing is released; begin a new fit."
+                "the clients' answers are not of the layout that was agreed on for this sum, so no noise can "
+                "be added. Nothing is released; begin a new fit."
             )
         words, drawn = sealed.to_numpy(), grid.encode(noise.values, 0)
-        # The coordinator contributes noise, and is no contributor.
+        # The coordinator adds noise, but must not be counted as a contributor.
         drawn[grid.n_narrow - 1] = 0
         grid.add(words, drawn)
         return encode(msgspec.structs.replace(sealed, words=words.astype("<u8").tobytes()))
@@ -140,7 +145,7 @@ class MaskScheme:
 
 
 class _Sum:
-    """A running sum of answers of one layout."""
+    """Holds the running sum of answers of one layout."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -150,7 +155,7 @@ class _Sum:
 
 
 class MaskAdder:
-    """Adds masked words. The server does not know the question: the layout of most answers counts."""
+    """Adds masked words. As the server does not know the question, it takes the layout of most answers."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], _Sum] = {}
@@ -159,7 +164,7 @@ class MaskAdder:
         """Add one masked answer.
 
         Raises:
-            MessageError: it is not well formed.
+            MessageError: the answer is not well formed.
         """
         sealed: MaskedWords = decode(body, MaskedWords, sender=name, stage="collect")
         layout = sealed.layout
@@ -171,7 +176,7 @@ class MaskAdder:
         one.clients.append(client)
 
     def result(self) -> tuple[tuple[int, ...], bytes]:
-        """Return who is in the sum, and the masked sum."""
+        """Return the positions of the clients in the sum, ascending, and the masked sum."""
         if not self._sums:
             return (), b""
         most = max(self._sums.values(), key=lambda one: len(one.clients))
@@ -186,8 +191,8 @@ def _grid(attempt: SumAttempt) -> Grid:
 def _wrong(attempt: SumAttempt) -> IntegrityError:
     return IntegrityError(
         f"what the coordinator sent is not the sum of the {len(attempt.members)} clients that it names: "
-        "masks or check words do not fit, its own or those of a client. Nothing is released and the fit "
-        "ends; begin a new one."
+        "masks or check words do not fit, because of the coordinator or of a client. Nothing is released and "
+        "the fit ends; begin a new one."
     )
 
 
@@ -208,7 +213,7 @@ def _pair_stream(group: Group, attempt: SumAttempt, other: int) -> bytes:
 
 
 def _masks(group: Group, attempt: SumAttempt) -> list[tuple[bytes, int]]:
-    """Return the keys of a client's masks, each with its sign: added by the lower of two clients."""
+    """Return the keys of a client's masks with their signs; of two clients, the lower adds their mask."""
     others = [j for j in attempt.members if j != attempt.me]
     masks = [(_pair_stream(group, attempt, j), 1 if attempt.me < j else -1) for j in others]
     if attempt.me == attempt.members[0]:

@@ -1,1 +1,1 @@
-"""Masked sums: the dropout-proof secure sum that the server opens."""
+"""Masked sums: secure sums that the server opens and that survive dropouts."""

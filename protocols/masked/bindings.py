@@ -1,4 +1,4 @@
-"""What keys, boxes and receipts of masked sums are bound to; the same on both sides."""
+"""The values that keys, boxes and receipts of masked sums are bound to; the same on both sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privfed.protocols.masked.state import Pair
 
 
 def self_mask_key(seed: bytes, session: bytes, number: int, client: int, header: bytes) -> bytes:
-    """Return the key of a client's own mask."""
+    """Return the key of the mask that a client adds on its own, from its seed."""
     return expand(seed, bound("self mask", session, number, client, header))
 
 
@@ -22,7 +22,7 @@ def pair_mask_key(
     other: int,
     header: bytes,
 ) -> bytes:
-    """Return the key of the mask that two clients share; the same from either side."""
+    """Return the key of the mask that two clients share; both compute the same."""
     low, high = (one, other) if one < other else (other, one)
     return extract(
         agree(secret, public), with_numbers(bound_prefix("pair mask", session, number, header), low, high)
@@ -30,12 +30,12 @@ def pair_mask_key(
 
 
 def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
-    """Return the associated data of a client's locked shares: the story that it was told."""
+    """Return the associated data of a client's sealed shares: who it was told is lost, whom it left out."""
     return bound("locked", header, client, dead, *left_out)
 
 
 def receipt_data(number: int, sender: int, receiver: int, header: bytes) -> bytes:
-    """Return what a receipt is a MAC of."""
+    """Return the bytes that a receipt is a MAC of."""
     return with_numbers(bound_prefix("receipt", number, header), sender, receiver)
 
 

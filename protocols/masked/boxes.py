@@ -1,6 +1,6 @@
 """Boxes: a client's shares for its neighbours, each sealed so that only that neighbour can open it.
 
-A box authenticates what came with it: the mask key, the hash of the seed, the sum, cohort and threshold.
+A box also authenticates its sender's mask key and seed hash, the sum, the cohort and the threshold.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Boxes:
     """Makes and opens the boxes of one client for one sum.
 
     Args:
-        pairs: its shared keys with others.
+        pairs: the keys that the client shares with others, by their position.
         session: the fit's session.
         number: number of the sum.
         me: the client's position.
-        threshold: t of the cohort.
-        cohort: H(Q).
+        threshold: t, how many shares open a secret in the cohort.
+        cohort: H(Q), the cohort's digest.
     """
 
     pairs: Mapping[int, Pair]
@@ -40,12 +40,19 @@ class Boxes:
     cohort: bytes
 
     def sealed(self, mask_key: bytes, seed_hash: bytes, neighbours: Neighbours, shares: Bytes) -> bytes:
-        """Return a box for each neighbour; `shares` is uint8 of shape (d, SHARES_BYTES)."""
+        """Return the boxes for all neighbours, one after the other.
+
+        Args:
+            mask_key: the client's public mask key for this sum.
+            seed_hash: hash of the seed of its own mask.
+            neighbours: who gets the boxes.
+            shares: each neighbour's shares, uint8 of shape (d, SHARES_BYTES).
+        """
         boxes = []
         for abscissa, (j, own) in enumerate(zip(neighbours.clients, shares, strict=True), start=1):
             pair = self.pairs.get(j)
             if pair is None:
-                # Not on the list of this fit: the box is for nobody, and has the length of the others.
+                # This neighbour does not take part in the fit: an empty box of equal length holds its place.
                 boxes.append(bytes(BOX_BYTES))
                 continue
             data = self._binding(self.me, j, abscissa, mask_key, seed_hash)
@@ -54,15 +61,15 @@ class Boxes:
         return b"".join(boxes)
 
     def opened(self, prepared: Sequence[int], held: Sequence[int], message: CollectRequest) -> bytes:
-        """Open what each prepared neighbour gave this client; this authenticates the neighbour's mask key.
+        """Open the box from each prepared neighbour, which also authenticates the neighbour's mask key.
 
         Args:
-            prepared: the prepared neighbours.
-            held: the abscissa of this client's share of each.
+            prepared: positions of the prepared neighbours.
+            held: the abscissa of this client's share of each neighbour's secrets.
             message: their boxes and keys, in the same order.
 
         Returns:
-            SHARES_BYTES of each.
+            The shares, SHARES_BYTES from each neighbour, concatenated.
 
         Raises:
             PolicyError: a box does not open.

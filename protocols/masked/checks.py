@@ -1,6 +1,7 @@
-"""The checks of a client before it gives anything; each says which attack it stops.
+"""The checks that a client makes before it sends anything; each says which attack it stops.
 
-Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`.
+Each raises `PolicyError`, whose text is the code of the refusal, or `MessageError`. The "story" of a sum
+is what the server tells a client about which neighbours are alive and which are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from privfed.protocols.setup.rules import Agreement, from_bitmap, is_bitmap
 
 
 def check_slot(keys: Fit, slot: Slot) -> None:
-    """Check that a sum to come lies ahead, and keeps the cohort that it was prepared for.
+    """Check that an announced sum lies ahead and keeps the cohort that it was prepared for.
 
     Stops a server that has one number prepared twice, for two cohorts.
     """
@@ -36,16 +37,16 @@ def check_slot(keys: Fit, slot: Slot) -> None:
 
 
 def check_label(configuration: Configuration, label: int) -> None:
-    """Check that a drawn cohort is one of those that a fit can come to: as many as there are sums.
+    """Check that the label of a drawn cohort does not exceed the number of sums in the fit.
 
-    Stops a server that tries labels without end until its colluders fill a cohort.
+    Stops a server that tries label after label until its colluders fill a cohort.
     """
     if configuration.cohorts.kind == "sampled" and label > configuration.terms.max_sums:
         raise PolicyError("policy:cohort")
 
 
 def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int) -> Secrets:
-    """Check that this sum was prepared for this cohort, is above every answered one, and within R.
+    """Check that a sum was prepared for this cohort and follows every answered one, and that R is not spent.
 
     Stops replays, reopened sums, and a server that asks without end.
     """
@@ -62,7 +63,7 @@ def check_prepared(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check the list of prepared clients.
 
-    Stops a server that would have a client masked with fewer neighbours than the threshold.
+    Stops a server that has a client mask its answer with fewer neighbours than the threshold.
 
     Returns:
         The prepared neighbours, and the abscissae at which the client holds their shares.
@@ -83,7 +84,7 @@ def check_prepared(
 def check_pending(keys: Fit, number: int) -> Pending:
     """Check that this is the latest sum, and that it was not unmasked before.
 
-    Stops a server that asks twice with two stories, or for a sum that a later one has closed.
+    Stops a server that asks twice with different stories, or for a sum that a later one has closed.
     """
     if keys.pending is None or keys.pending.number != number or number != keys.last:
         raise MessageError("not the sum in flight", sender="the coordinator", stage="unmask")
@@ -93,9 +94,9 @@ def check_pending(keys: Fit, number: int) -> Pending:
 def check_stories(
     agreement: Agreement, pending: Pending, message: UnmaskRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Check that each prepared neighbour is either alive or dead; return the living and the dead.
+    """Check that each prepared neighbour is called either alive or dead; return the living and the dead.
 
-    Stops a server that calls a client both, and one that would open a sum over too few.
+    Stops a server that calls a client both alive and dead, or that opens a sum over too few clients.
     """
     dead = from_bitmap(pending.prepared, message.dead)
     if dead is None:
@@ -109,7 +110,7 @@ def check_stories(
 def check_receipts(
     keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes
 ) -> tuple[int, ...]:
-    """Return the living neighbours that masked under this client's own header.
+    """Return the living neighbours whose receipts prove that they masked under this client's header.
 
     Stops a server that tells clients different questions, lists or cohorts.
     """

@@ -1,6 +1,6 @@
-"""The client of a masked sum: a pure step that checks everything before it gives anything.
+"""The client of a masked sum: a pure step that checks every request before it answers.
 
-What it checks stands in `checks`.
+The checks are in `protocols.masked.checks`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from privfed.protocols.setup.rules import Agreement, check_cohort, sum_header, t
 from privfed.protocols.setup.sizes import FULL_GRAPH
 
 MAX_PREPARED = 4
-"""Most sums to come that a client holds key material for."""
+"""Most future sums that a client holds key material for."""
 
 _STAGES = {"PrepareRequest": "prepare", "CollectRequest": "collect", "UnmaskRequest": "unmask"}
 
@@ -74,9 +74,9 @@ class MaskedClient:
 
     Args:
         position: the client's number on the wire.
-        agreement: the configuration and registry that the client was given, not by the server.
-        identity: its long-term key.
-        policy: what it answers.
+        agreement: the configuration and registry, which the client did not get from the server.
+        identity: the client's long-term key.
+        policy: decides what the client answers.
     """
 
     def __init__(self, position: int, agreement: Agreement, identity: Identity, policy: ClientPolicy) -> None:
@@ -119,10 +119,10 @@ class MaskedClient:
     # Set-up of a fit.
 
     def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
-        """Give a fresh key, signed over role, fit and agreement. Closes any fit before.
+        """Send a fresh key, signed over role, fit and agreement, and close any earlier fit.
 
-        A request that comes again for the same fit gets the same key until the list of clients has
-        come, and a refusal after that: this message is in clear, and must not close its own fit.
+        If the request comes again for the same fit, it gets the same key until the list of clients has
+        arrived, and a refusal after that: an unauthenticated message must not close its own fit.
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
         if not equal(message.agreement, agreement.digest):
@@ -141,7 +141,7 @@ class MaskedClient:
         return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
-        """Check the list of clients, derive the fit's keys, prepare the first sums."""
+        """Check the list of clients, derive the fit's keys and prepare the first sums."""
         if state.keys is not None:
             return self._joined_before(state, state.keys, message)
         if not state.key:
@@ -160,7 +160,7 @@ class MaskedClient:
         return msgspec.structs.replace(state, key=b"", keys=keys), reply
 
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
-        """Answer a list that was sent again: the same session, under the key that is there."""
+        """Answer a list that was sent again, if it gives the same session; the keys stay as they are."""
         if not equal(session_of(self._agreement, state.fit, message.clients), keys.session):
             raise PolicyError("roster:other")
         keys, preparations = self._prepare(keys, message.upcoming)
@@ -168,7 +168,7 @@ class MaskedClient:
         return msgspec.structs.replace(state, keys=keys), reply
 
     def _with_pairs(self, keys: Fit, clients: Sequence[int]) -> Fit:
-        """Agree on keys with those of some clients who are on the list and with whom there is none yet."""
+        """Agree on keys with those of `clients` who take part and have no key with this client yet."""
         new = [j for j in clients if j not in keys.pairs and any(part(keys.listed, j, KEY_BYTES))]
         if not new:
             return keys
@@ -198,14 +198,14 @@ class MaskedClient:
         return keys, Prepared(preparations)
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
-        """Prepare for sums to come; what was sent once is sent again."""
+        """Prepare for future sums; a preparation that was sent before is sent again unchanged."""
         secrets, preparations = dict(keys.secrets), []
         for slot in upcoming:
             checks.check_slot(keys, slot)
             if slot.number not in secrets:
                 keys, secrets[slot.number] = self._new_secrets(keys, slot)
             preparations.append(secrets[slot.number].sent)
-        # A sum that passed this client by is closed for good once too many later ones are prepared.
+        # A prepared sum that never ran is closed for good once too many later ones are prepared.
         closed = sorted(secrets)[:-MAX_PREPARED]
         later = {number: kept for number, kept in secrets.items() if number not in closed}
         return msgspec.structs.replace(keys, secrets=later, last=max([keys.last, *closed])), tuple(
@@ -237,7 +237,7 @@ class MaskedClient:
     def _collect(
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
     ) -> tuple[Fit, Message]:
-        """Stage A: answer, masked with the own seed and with every prepared neighbour."""
+        """Stage A: answer, masked with the client's own seed and with every prepared neighbour."""
         secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
         question = admit(message.question, self._policy, self._agreement.configuration)
         cohort = self._agreement.cohort(message.cohort)
@@ -256,7 +256,7 @@ class MaskedClient:
             keys, last=number, answered=keys.answered + 1, secrets=later, pending=None
         )
         keys, preparations = self._prepare(keys, message.upcoming)
-        # Nothing so far depends on the data. From here on the sum is closed, whatever comes of them.
+        # Nothing so far depends on the data. From here on the sum counts as answered, even if this fails.
         try:
             own = answer(question, message.index, answerer)
         except PrivFedError as error:
@@ -291,7 +291,7 @@ class MaskedClient:
         return masks
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
-        """Stage B: for each prepared neighbour a share of one secret, never of two."""
+        """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
         pending = checks.check_pending(keys, number)
         living, dead = checks.check_stories(self._agreement, pending, message)
         good = checks.check_receipts(keys, pending, self._me, living, message.receipts)

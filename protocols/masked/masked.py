@@ -1,4 +1,4 @@
-"""Masked sums: what users configure.
+"""The configuration of masked sums, as users write it.
 
 Bonawitz et al.: Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017
 (double masking, Shamir shares), with the sparse graph of Bell et al., CCS 2020, above 200 clients
@@ -23,12 +23,12 @@ from privfed.protocols.setup.rules import Agreement, check_cohort, default_terms
 
 
 class Masked:
-    """A sum that the server opens and in which it sees no client's answer, whoever drops out.
+    """Lets the server open totals without seeing any client's answer, even if clients drop out.
 
-    Reveals to the server: the total over those whose upload arrived, who they are, who was lost and
-    when, message lengths and times. Clients learn what the server tells them.
+    Reveals to the server: the total over the clients whose upload arrived, who they are, who was lost
+    and when, message lengths and times. Clients learn only what the server tells them.
 
-    Protects a client from a server that may lie about everything, colluding with at most
+    Protects each client from a server that may lie about everything and colludes with at most
     `colluders` clients of a cohort: each opened total is over at least `honest` honest clients with
     the same question. Assumes identities that the parties exchanged before (a registry), state that
     is never restored from a copy, and X25519, AES-256, SHA-256, Ed25519; it is not post-quantum. It
@@ -36,12 +36,12 @@ class Masked:
 
     Args:
         colluders: most clients of the smallest cohort that collude with the server; by default a tenth,
-            one more where that costs nothing. In larger cohorts at least a tenth of these.
+            one more where that costs nothing. Larger cohorts withstand at least a tenth of their size.
         honest: fewest honest clients in an opened sum; by default about half of the honest ones.
         threshold: fewest clients that must be left to open a sum; by default the smallest safe number.
-            Clients enforce it in cohorts of at most 200, above only `honest`.
-        dropouts: share of a cohort above 200 clients that may be lost in one sum; more neighbours are
-            needed where more may be lost. Smaller cohorts bear the loss of almost half.
+            In cohorts of at most 200 the clients enforce it; in larger ones they enforce only `honest`.
+        dropouts: share of a cohort above 200 clients that may be lost in one sum; a larger share needs
+            more neighbours. Smaller cohorts tolerate the loss of almost half.
     """
 
     name = "masked"
@@ -61,10 +61,10 @@ class Masked:
         self.dropouts = dropouts
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
-        """Return the numbers that protect a client.
+        """Return the terms that protect a client.
 
         Raises:
-            ArgumentError: so few clients cannot be protected, or the threshold is out of bounds.
+            ArgumentError: there are too few clients to protect, or the threshold is out of bounds.
         """
         c, m = default_terms(smallest_cohort, colluders=self.colluders, honest=self.honest)
         if self.threshold is not None and not 1 <= self.threshold <= smallest_cohort:
@@ -86,7 +86,7 @@ class Masked:
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all were given."""
+        """Return a session and its clients, with fresh identities in a registry that all of them hold."""
         server = Identity.generate()
         identities = {i: Identity.generate() for i in sorted(policies)}
         registry = Registry(tuple(identity.public for identity in identities.values()), server.public)

@@ -1,6 +1,7 @@
 """The messages of masked sums. All but those of the set-up travel inside an `Envelope`.
 
-Fields that hold whole answers are views of the bytes that they came in, not copies.
+"Down" means from the coordinator to a client, "up" from a client to the coordinator. Fields that hold
+whole answers are views of the received bytes, not copies.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from privfed.protocols.setup.messages import Key, Number, Slot
 
 
 class Preparation(Message, frozen=True):
-    """A client's key material for one sum: mask key, hash of its self-mask seed, a box a neighbour."""
+    """Holds a client's key material for one sum: mask key, hash of its seed, a box for each neighbour."""
 
     number: Number
     cohort: Number
@@ -20,7 +21,7 @@ class Preparation(Message, frozen=True):
 
 
 class PrepareRequest(Message, frozen=True):
-    """Down: prepare for sums to come."""
+    """Down: prepare for future sums."""
 
     upcoming: tuple[Slot, ...]
 
@@ -34,8 +35,8 @@ class Prepared(Message, frozen=True):
 class CollectRequest(Message, frozen=True):
     """Down: the question, who is prepared, and what each prepared neighbour made for this client.
 
-    `prepared` is a byte a member of the cohort; `mask_keys`, `seed_hashes` and `boxes` hold one part for
-    each prepared neighbour, in the graph's order.
+    `prepared` has one byte for each member of the cohort; `mask_keys`, `seed_hashes` and `boxes` hold one
+    part for each prepared neighbour, in the graph's order.
     """
 
     cohort: Number
@@ -57,7 +58,7 @@ class Upload(Message, frozen=True):
 
 
 class UnmaskRequest(Message, frozen=True):
-    """Down: who was lost after preparing, and the receipts that the others sent for this client."""
+    """Down: which neighbours were lost after preparing, and the others' receipts for this client."""
 
     dead: bytes
     receipts: bytes
@@ -65,9 +66,9 @@ class UnmaskRequest(Message, frozen=True):
 
 
 class Unmasking(Message, frozen=True):
-    """Up: shares of the answer keys of the living, and, locked, of their seeds and the lost ones' keys.
+    """Up: shares of the living neighbours' answer keys; sealed, shares of their seeds and of lost ones' keys.
 
-    `left_out` are living neighbours whose receipt does not hold; no share of theirs is given.
+    `left_out` names living neighbours whose receipt is invalid; the client gives no share of theirs.
     """
 
     left_out: tuple[Number, ...]

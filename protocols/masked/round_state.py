@@ -1,7 +1,7 @@
-"""One masked sum in flight on the coordinator: requests out, uploads in, secrets opened, masks off.
+"""The coordinator's state of one masked sum, from the requests to the unmasked total.
 
 What clients make for each other is kept in arrays with a row for each member of the cohort and a column
-for each of its neighbours; `_turned` looks up what the neighbours made for a member.
+for each of its neighbours; `_made_for` looks up what the neighbours made for a member.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _rows(data: bytes, size: int) -> Bytes:
 
 
 class RoundState:
-    """A sum of one cohort, and what befell its clients.
+    """Tracks one sum of a cohort, and what happened to each of its clients.
 
     Attributes:
-        prepared: clients whose preparation arrived, and those of t prepared neighbours at least (P).
-        living: clients whose upload arrived (U).
+        prepared: P, clients whose preparation arrived and that have at least t prepared neighbours.
+        living: U, clients whose upload arrived.
         answers: client -> its unmasking.
         dropped: client -> the stage in which it was lost.
-        rejected: client -> why a message of it was thrown away.
+        rejected: client -> why one of its messages was thrown away.
         refused: client -> the code of its refusal.
     """
 
@@ -84,7 +84,7 @@ class RoundState:
         self.refused: dict[int, str] = {}
 
     def _core(self, prepared: Container[int]) -> Flags:
-        """Leave out whoever has too few prepared neighbours: it would refuse, and could not be recovered."""
+        """Leave out clients with too few prepared neighbours: they would refuse, and cannot be recovered."""
         flags = np.array([i in prepared for i in self._cohort.members])
         while True:
             kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
@@ -95,18 +95,18 @@ class RoundState:
     def _clients(self, flags: Flags) -> tuple[int, ...]:
         return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
 
-    def _turned(self, made: Bytes, place: int, chosen: Flags) -> Bytes:
-        """Return what some neighbours of a member made for it, uint8 of shape (n_chosen, size)."""
-        turned: Bytes = made[self._neighbours[place][chosen], self._back[place][chosen]]
-        return turned
+    def _made_for(self, made: Bytes, place: int, chosen: Flags) -> Bytes:
+        """Return what the chosen neighbours of a member made for it, uint8 of shape (n_chosen, size)."""
+        chosen_parts: Bytes = made[self._neighbours[place][chosen], self._back[place][chosen]]
+        return chosen_parts
 
     def is_cut_off(self, left: Container[int]) -> bool:
-        """Say whether a prepared client has too few neighbours left to open its secrets."""
+        """Say whether some prepared client has too few neighbours left to open its secrets."""
         flags = np.array([i in left for i in self._cohort.members])
         return bool((flags[self._neighbours[self._is_prepared]].sum(axis=1) < self._threshold).any())
 
     def note(self, read: Mapping[int, object], rejected: Mapping[int, str], stage: str) -> None:
-        """Keep who refused and whose messages were thrown away, and who was lost in a stage."""
+        """Record who refused, whose messages were thrown away, and who was lost in a stage."""
         self.rejected.update(rejected)
         self.refused.update({i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)})
         left: Container[int] = self.living if stage == "collect" else self.answers
@@ -129,13 +129,13 @@ class RoundState:
             self._bitmap,
             keys[others].tobytes(),
             hashes[others].tobytes(),
-            self._turned(boxes, place, chosen).tobytes(),
+            self._made_for(boxes, place, chosen).tobytes(),
             upcoming,
         )
 
     @cached_property
     def _made(self) -> tuple[Bytes, Bytes, Bytes]:
-        """Mask keys, seed hashes and boxes that the members made; zeros for the unprepared."""
+        """Mask keys, seed hashes and boxes that the members made; zeros where one is not prepared."""
         n, d = self._neighbours.shape
         keys, hashes = (np.zeros((n, KEY_BYTES), dtype=np.uint8) for _ in range(2))
         boxes = np.zeros((n, d, BOX_BYTES), dtype=np.uint8)
@@ -149,14 +149,14 @@ class RoundState:
         return keys, hashes, boxes
 
     def close_uploads(self) -> None:
-        """Take no more uploads; what only these needed is let go."""
+        """Take no more uploads, and free what only they needed."""
         del self._made
 
     def unmask_request(self, client: int, upcoming: tuple[Slot, ...]) -> UnmaskRequest:
-        """Return what one client needs to know of its neighbours: the dead, and the living's receipts."""
+        """Return what one client needs to unmask: which neighbours are dead, and the others' receipts."""
         place = self._cohort.place[client]
         living = self._is_living[self._neighbours[place]]
-        receipts = self._turned(self._receipts, place, living)
+        receipts = self._made_for(self._receipts, place, living)
         return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming)
 
     def _dead_bitmap(self, place: int) -> bytes:
@@ -195,10 +195,10 @@ class RoundState:
     # Opening.
 
     def opened(self) -> Words:
-        """Rebuild the secrets and take all masks off.
+        """Reconstruct the secrets and subtract all masks from the total.
 
         Raises:
-            IntegrityError: shares do not give secrets that fit the preparations.
+            IntegrityError: the shares give secrets that do not match the preparations, or are too few.
         """
         locked = self._unlock()
         good = {place: self._good(place) for place in locked}
@@ -227,7 +227,7 @@ class RoundState:
             (masker.subtract if i < dead else masker.add)(self._total, key)
 
     def _good(self, place: int) -> Flags:
-        """Return whose answer keys and seeds a member gave shares of, bool of shape (d,)."""
+        """Return of which neighbours a member gave shares of answer key and seed, bool of shape (d,)."""
         others = self._neighbours[place]
         left_out = self.answers[self._cohort.members[place]].left_out
         good: Flags = self._is_living[others] & ~np.isin(others, [self._cohort.place[j] for j in left_out])
@@ -239,7 +239,7 @@ class RoundState:
         return dead
 
     def _unlock(self) -> dict[int, tuple[Bytes, Bytes]]:
-        """Open the answer keys, and with them the locked shares: of seeds, and of mask keys."""
+        """Open the answer keys, and with them each member's sealed shares of seeds and of mask keys."""
         unlocked: dict[int, tuple[Bytes, Bytes]] = {}
 
         def accept(place: int, key: bytes) -> bool:
@@ -266,7 +266,7 @@ class RoundState:
         return unlocked
 
     def _shares(self, gave: Mapping[int, tuple[Flags, Bytes]]) -> Shares:
-        """Lay out what each member gave, by whose secrets they are shares of."""
+        """Arrange the shares that each member gave by the client whose secret they belong to."""
         n, d = self._neighbours.shape
         given, values = np.zeros((n, d), dtype=np.bool_), np.zeros((n, d, KEY_BYTES), dtype=np.uint8)
         for place, (chosen, shares) in gave.items():
@@ -279,8 +279,9 @@ class RoundState:
         if failed:
             names = [self._cohort.members[place] for place in failed]
             raise IntegrityError(
-                f"shares of clients {names} do not give what they committed to in sum {self.number}: a "
-                "client sent wrong shares, or too few answered. Nothing was opened; ask again."
+                f"shares of the secrets of clients {names} do not give what these committed to in sum "
+                f"{self.number}: a client sent wrong shares, or too few answered. Nothing was opened; ask "
+                "again."
             )
         return opened
 

@@ -1,6 +1,7 @@
-"""The coordinator of masked sums: set-up, then two exchanges a sum.
+"""The coordinator of masked sums: a set-up, then two exchanges for each sum.
 
-It relays, waits, rebuilds what the living agree to open, and checks that the masks cancelled.
+It relays messages, reconstructs the secrets that the living clients agree to open, and checks that the
+masks cancelled.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from privfed.protocols.setup.sizes import sizes
 
 @dataclass
 class _Coming:
-    """A sum to come: its cohort, and the preparations that have arrived."""
+    """Holds a future sum's cohort, and the preparations that have arrived for it."""
 
     cohort: int
     preparations: dict[int, Preparation] = field(default_factory=dict)
 
 
 class MaskedSession:
-    """The coordinator of one fit.
+    """Coordinates the masked sums of one fit.
 
     Args:
         agreement: configuration and registry.
@@ -73,7 +74,7 @@ class MaskedSession:
     # Set-up.
 
     def open(self) -> Steps[None]:
-        """Advertise, then relay the list; the first cohorts prepare in the same exchange as they get it."""
+        """Collect keys, then relay the list of clients; the first cohorts prepare in that same exchange."""
         everyone, fit, key = range(len(self._agreement.configuration.clients)), new_secret(), new_secret()
         request = encode(AdvertiseRequest(fit, self._agreement.digest))
         replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
@@ -138,12 +139,12 @@ class MaskedSession:
         return tuple(Slot(number, coming.cohort) for number, coming in self._coming.items() if number > above)
 
     def _next_number(self) -> int:
-        """Return a number that no sum had: clients keep a number to the cohort that it was prepared for."""
+        """Return a number that no sum had before: clients bind each number to the cohort they prepared."""
         self._highest += 1
         return self._highest
 
     def _lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        """Return the sums to come that a client is in and has not prepared for."""
+        """Return the future sums whose cohort a client is in and that it has not prepared for."""
         return tuple(
             slot
             for slot in slots
@@ -154,7 +155,7 @@ class MaskedSession:
     def _ask_to_prepare(
         self, number: int, slots: tuple[Slot, ...], others: Container[int]
     ) -> dict[int, bytes]:
-        """Return requests to all who lack a preparation and are not asked for more in this exchange."""
+        """Return requests to clients that lack a preparation, but for `others`, who get another request."""
         requests: dict[int, bytes] = {}
         rosters: dict[tuple[Slot, ...], bytes] = {}
         for client, channel in self._channels.items():
@@ -162,7 +163,7 @@ class MaskedSession:
                 continue
             lacking = self._lacking(client, slots)
             if client not in self._joined:
-                # A list of thousands goes to thousands: one copy for all who prepare the same.
+                # The list may be long and go to many: clients that prepare the same sums share one copy.
                 if lacking not in rosters:
                     rosters[lacking] = encode(msgspec.structs.replace(self._roster, upcoming=lacking))
                 requests[client] = rosters[lacking]
@@ -185,7 +186,7 @@ class MaskedSession:
             self._coming[one.number].preparations.setdefault(client, one)
 
     def _is_in(self, client: int, one: Preparation) -> bool:
-        """Say whether a client is in a preparation's cohort, and has a box for each neighbour in it."""
+        """Say whether a client is in its preparation's cohort and sent a box for each neighbour."""
         cohort = self._agreement.cohort(one.cohort)
         degree = sizes(len(cohort.members), self._agreement.configuration.terms).neighbours
         return client in cohort.place and len(one.boxes) == BOX_BYTES * degree
@@ -197,7 +198,7 @@ class MaskedSession:
             self._keep(client, reply.preparations, "prepare")
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
-        """Return the reply in an envelope of this very sum and stage."""
+        """Open an envelope and return the reply, which must belong to this sum and stage."""
         name = self._name(client)
         if len(data) > self._longest:
             raise MessageError(
@@ -222,7 +223,7 @@ class MaskedSession:
         state = yield from self._collected(data, index, cohort, upcoming)
         few = len(state.living) < needed or state.is_cut_off(state.living)
         if few and self._accused_last:
-            # Nothing was unmasked: once more, without those whose boxes failed.
+            # Nothing was unmasked: ask once more, without the clients whose boxes failed.
             self._rejected = state.rejected
             state = yield from self._collected(data, index, cohort, upcoming)
         self._require_neighbours(state, state.living, members, "collect")
@@ -233,7 +234,7 @@ class MaskedSession:
     def _require_neighbours(
         self, state: RoundState, left: Container[int], members: tuple[int, ...], stage: str
     ) -> None:
-        """Raise unless enough are left, and enough neighbours of everyone whose secrets must be opened."""
+        """Raise unless enough clients are left, and enough neighbours of each whose secrets are needed."""
         terms = self._agreement.configuration.terms
         self._require(left, members, needed_to_open(len(members), terms), stage, state.refused)
         if state.is_cut_off(left):
@@ -245,7 +246,7 @@ class MaskedSession:
     def _collected(
         self, question: bytes, index: int, cohort: int, upcoming: tuple[int, ...]
     ) -> Steps[RoundState]:
-        """Collect uploads under a fresh number; return the sum in flight."""
+        """Collect uploads under a fresh number; return the state of the sum."""
         members = self._agreement.cohort(cohort).members
         needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
         number = yield from self._number(cohort, needed, excluded)
@@ -264,13 +265,13 @@ class MaskedSession:
             for i in sorted(set(members) - set(state.prepared))
         }
         state.rejected, self._rejected = self._rejected, {}
-        # A sum of a few may carry key material for a sum of all.
+        # Replies in a small sum may carry preparations for a large one.
         self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
         yield from self._collect(state, self._slots(upcoming or (cohort,), number))
         return state
 
     def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
-        """Return the number of a sum that the cohort is prepared for, with an exchange if too few are."""
+        """Return the number of a sum that the cohort is prepared for, after an exchange if too few are."""
         known = sorted(r for r, coming in self._coming.items() if coming.cohort == cohort)
         if known and len(self._coming[known[0]].preparations.keys() - excluded) >= needed:
             return known[0]
@@ -285,9 +286,10 @@ class MaskedSession:
         return number
 
     def _excluded(self) -> set[int]:
-        """Return clients whose boxes or receipts failed.
+        """Return the clients to leave out of the next sum, because others report bad boxes or receipts.
 
-        Above c accusers for good; else, where boxes failed, for the sum after: so many may be lying.
+        A client that more than c others accuse stays out for good, as at least one accuser is honest. With
+        fewer accusers, all of whom may be lying, it stays out of one sum, and only for a bad box.
         """
         terms = self._agreement.configuration.terms
         many = sizes(len(self._agreement.configuration.clients), terms).colluders
@@ -315,7 +317,7 @@ class MaskedSession:
                 return reply
             self._keep(client, reply.preparations, "collect")
             state.add(client, reply, self._name(client))
-            # Whoever holds an upload holds its whole plaintext: it is in the total, and let go.
+            # The upload is in the total now; keeping it would keep its decrypted bytes in memory.
             return None
 
         read_replies, rejected = gather(replies, requests, read)
@@ -363,8 +365,8 @@ class MaskedSession:
         if contributors != len(state.living):
             raise IntegrityError(
                 f"sum {state.number} of {len(state.living)} clients counts {contributors}: masks did not "
-                "cancel, or a client sent a wrong count; nothing is released. Masked answers do not tell "
-                "which client it was: ask again, or begin a fit without those that you do not trust."
+                "cancel, or a client sent a wrong count; nothing is released. Masked answers do not show "
+                "which client it was: ask again, or begin a fit without clients that you do not trust."
             )
         return Total(
             statistics=question.spec.unflatten(vector),

@@ -1,4 +1,4 @@
-"""What a client of masked sums remembers between messages. It serialises; it is never shown.
+"""What a client of masked sums remembers between messages. It serialises, and its repr shows no secret.
 
 A stored state must not be restored from a copy: see `privfed.party.state`.
 """
@@ -25,14 +25,14 @@ class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pair(_Hidden, frozen=True):
-    """What two clients derived from their keys of this fit: for boxes, and for receipts."""
+    """Holds the keys that two clients derived for this fit: one for boxes, one for receipts."""
 
     box: bytes
     receipt: bytes
 
 
 class Secrets(_Hidden, frozen=True):
-    """A client's own secrets for one sum to come, and the preparation that it sent of them."""
+    """Holds a client's own secrets for one future sum, and the preparation that it sent for them."""
 
     mask: bytes
     seed: bytes
@@ -41,11 +41,11 @@ class Secrets(_Hidden, frozen=True):
 
 
 class Pending(_Hidden, frozen=True):
-    """A sum whose upload was sent and whose unmasking was not.
+    """Holds a sum whose upload was sent and whose unmasking was not.
 
     Args:
         number: number of the sum.
-        header: H of the sum.
+        header: H, the hash that the sum's masks are bound to.
         cohort: label of its cohort.
         prepared: neighbours that were prepared, in the graph's order.
         shares: what each of them gave this client to hold, SHARES_BYTES each, in the same order.
@@ -61,14 +61,14 @@ class Pending(_Hidden, frozen=True):
 
 
 class Fit(_Hidden, frozen=True):
-    """The keys of a set-up fit.
+    """Holds the keys and counters of a fit after its set-up.
 
     Args:
         session: hash of the agreement and the list of clients.
         channel: shared key with the coordinator.
         pairs: shared keys with other clients of the list: all in a small fit, else the neighbours so far.
-        secret: secret X25519 key of the fit, where pairs are still to come; else empty.
-        listed: public keys of all clients by position, zeros for who is not on the list; empty like `secret`.
+        secret: secret X25519 key of the fit while `pairs` may still grow; else empty.
+        listed: public keys of all clients by position, zeros for those not on the list; empty like `secret`.
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
         secrets: of the sums to come, by number.
@@ -91,15 +91,15 @@ class Fit(_Hidden, frozen=True):
 
 
 class State(_Hidden, frozen=True):
-    """The state of a client.
+    """Holds the whole state of a client.
 
     Args:
         fit: identifier of the fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
         keys: the keys of the fit, from the roster on.
-        agreement: what `answered` counts for.
-        answered: how many sums of this agreement were answered before the keys were made: a new
-            set-up does not start the count anew.
+        agreement: digest of the agreement that `answered` counts for.
+        answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
+            not restart the count.
     """
 
     fit: bytes = b""
@@ -114,10 +114,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def state_to_bytes(state: State) -> bytes:
-    """Return a state as bytes, for a store on the client's own disk."""
+    """Encode a state, to be stored on the client's own disk."""
     return _encode(state)
 
 
 def state_from_bytes(data: bytes) -> State:
-    """Return the state that `state_to_bytes` wrote."""
+    """Decode a state that `state_to_bytes` encoded."""
     return _decode(data)

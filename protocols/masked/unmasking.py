@@ -1,4 +1,4 @@
-"""What the coordinator of a masked sum opens: secrets from the shares that the answers brought."""
+"""Reconstruction of secrets from clients' shares, on the coordinator of a masked sum."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of one kind of secret: a row for each client whose secret it is, a column a neighbour.
+    """Holds shares of one kind of secret: a row for each owner of a secret, a column for each neighbour.
 
     Args:
         given: whether the neighbour gave its share, bool of shape (n, d).
-        values: the shares, uint8 of shape (n, d, 32); that of column q was taken at q + 1.
+        values: the shares, uint8 of shape (n, d, 32); column q holds the shares at abscissa q + 1.
         threshold: how many shares open a secret.
     """
 
@@ -34,8 +34,8 @@ class Shares:
     def open(self, targets: Iterable[int], accept: Accept) -> tuple[dict[int, bytes], list[int]]:
         """Open the secrets of some rows; return them, and the rows whose shares do not suffice.
 
-        `accept` says whether an opened secret is the right one. Where it is not, a neighbour gave a
-        wrong share, and other subsets of neighbours are tried.
+        `accept` says whether an opened secret is the right one. If it is not, some neighbour gave a wrong
+        share, and other subsets of neighbours are tried.
         """
         rows = np.array(list(targets), dtype=np.int64)
         enough = self.given[rows].sum(axis=1) >= self.threshold
@@ -60,7 +60,7 @@ class Shares:
         columns = np.argsort(~self.given[rows], axis=1, kind="stable")[:, : self.threshold]
         points = (columns + 1).astype(np.uint8)
         if (points == points[0]).all():
-            # Nobody is lost: everyone's first neighbours answered.
+            # Nobody is lost: all rows use the same columns, and so the same coefficients.
             coefficients = np.broadcast_to(lagrange(tuple(points[0].tolist())), points.shape)
         else:
             coefficients = interpolation(points, np.zeros(len(rows), dtype=np.uint8))

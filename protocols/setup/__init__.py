@@ -1,1 +1,1 @@
-"""The set-up that masked sums and sums that clients open share: identities, roster, terms, graph."""
+"""The set-up common to masked sums and to sums that clients open: identities, roster, terms, graph."""

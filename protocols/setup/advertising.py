@@ -1,4 +1,4 @@
-"""A client's advertisement, as the coordinator checks it: the first message of every set-up."""
+"""The coordinator's check of a client's advertisement, the first message of every set-up."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from privfed.protocols.setup.rules import Agreement
 def read_advertisement(
     agreement: Agreement, client: int, name: str, data: bytes, fit: bytes
 ) -> Listed | Refusal:
-    """Return a client's key, signed by its registered identity for this fit; or its refusal.
+    """Return a client's key, signed by its registered identity for this fit, or the client's refusal.
 
     Raises:
-        MessageError: malformed, not signed for this fit, or no usable key.
+        MessageError: the message is malformed or not signed for this fit, or its key is unusable.
     """
     reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
     if isinstance(reply, Refusal):

@@ -1,4 +1,4 @@
-"""What a set-up is bound to; the same on both sides."""
+"""The session that a set-up's keys are bound to; clients and coordinator compute it alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privfed.protocols.setup.rules import Agreement
 
 
 def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
-    """Return the session: hash of agreement, fit and list."""
+    """Return the session: a hash over the agreement, the fit and the list of clients with their keys."""
     return _session(agreement.digest, fit, clients)
 
 
@@ -21,5 +21,5 @@ def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes
 
 
 def part(data: bytes, place: int, size: int) -> bytes:
-    """Return one of several parts of the same size."""
+    """Return the part at a place in `data`, a concatenation of parts of `size` bytes each."""
     return data[place * size : (place + 1) * size]

@@ -1,4 +1,4 @@
-"""The channel between one client and the coordinator: every message under their shared key."""
+"""The channel between one client and the coordinator: every message is sealed under their shared key."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from privfed.protocols.setup.messages import Envelope, Stage
 
 
 class Channel:
-    """Seals and opens envelopes of one client and the coordinator.
+    """Seals and opens envelopes between one client and the coordinator.
 
     Args:
-        key: what the two derived from their X25519 keys of this fit.
+        key: shared key that both derived from their X25519 keys of this fit, 32 bytes.
         session: the fit's session.
         client: position of the client.
     """
@@ -28,11 +28,11 @@ class Channel:
         return bound("envelope", self._session, number, self._client, stage.encode())
 
     def down(self, number: int, stage: Stage, message: Message) -> bytes:
-        """Return a request's bytes."""
+        """Seal a request to the client."""
         return self._pack(self._down, number, stage, message)
 
     def up(self, number: int, stage: Stage, message: Message) -> bytes:
-        """Return a reply's bytes."""
+        """Seal a reply to the coordinator."""
         return self._pack(self._up, number, stage, message)
 
     def _pack(self, key: bytes, number: int, stage: Stage, message: Message) -> bytes:
@@ -40,11 +40,11 @@ class Channel:
         return encode(Envelope(number, stage, memoryview(box)))
 
     def open_down(self, envelope: Envelope, expected: Any) -> Any:
-        """Return the request in an envelope."""
+        """Open an envelope and return the request in it."""
         return self._open(self._down, envelope, expected, "the coordinator")
 
     def open_up(self, envelope: Envelope, expected: Any, sender: str) -> Any:
-        """Return the reply in an envelope."""
+        """Open an envelope and return the reply in it."""
         return self._open(self._up, envelope, expected, sender)
 
     def _open(self, key: bytes, envelope: Envelope, expected: Any, sender: str) -> Any:

@@ -1,11 +1,11 @@
-"""Who shares with whom in a cohort: everyone, or the neighbours of a circulant graph in a drawn order.
+"""The graph of who shares secrets with whom in a cohort: complete, or circulant in a random order.
 
-The sparse graph is the union of d/2 cycles: the members stand in a circle, in an order drawn by
-AES-256-CTR under H(session, cohort), and each shares with those whose distance is among d/2 fixed
-numbers. It is exactly d-regular. No party controls the order: the session is a hash over a fresh key
-of everyone (who sends the last one can try many; `sizes` allows for that). It is the same for all sums
-of a cohort: with another one for each sum, all of them would be known as soon as the session is, so that
-more could be tried, and keys agreed on anew each time.
+In the sparse graph the members stand on a circle, in an order drawn by AES-256-CTR under H(session,
+cohort), and each shares with those at d/2 fixed distances on either side. The graph is exactly d-regular.
+No party controls the order, because the session is a hash over a fresh key of every party; the party
+that sends its key last can try many keys, which `sizes` allows for. One order serves all sums of a
+cohort: a new order for each sum would be known in advance too, would let an adversary choose among more
+graphs, and would need new key agreements.
 
 The distances are public and the same for all graphs of (n, d): 16 sets are drawn from a hash, and the one
 with the smallest second eigenvalue is kept (the eigenvalues are the Fourier transform of the distances).
@@ -28,7 +28,7 @@ _TRIES = 16
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The neighbours of one client, in the order in which messages name them.
+    """Lists the neighbours of one client, in the order in which messages name them.
 
     Args:
         clients: their positions.
@@ -47,11 +47,11 @@ class Neighbours:
 
 
 class Graph:
-    """The graph of one cohort.
+    """Finds the neighbours of a cohort's members in its graph.
 
     Args:
-        members: positions of its clients, ascending.
-        d: neighbours of each; all others, or an even number.
+        members: positions of the cohort's clients, ascending.
+        d: number of neighbours of each: all others, or an even number.
         seed: 32 bytes that no party controls; only a sparse graph depends on it.
     """
 
@@ -64,14 +64,14 @@ class Graph:
             self._circle = np.argsort(self._order)
 
     def rows(self, places: Places) -> tuple[Places, Places]:
-        """Return the neighbours of some members, and where these stand among the neighbours' neighbours.
+        """Return the neighbours of some members, and each member's column in its neighbours' own rows.
 
         Args:
-            places: places in the cohort, of shape (n,).
+            places: the members' places in the cohort, int64 of shape (n,).
 
         Returns:
-            The neighbours' places, int64 of shape (n, d), and for each the column of its own row that
-            names the member.
+            The neighbours' places, int64 of shape (n, d), and for each neighbour the column of its row in
+            which the member stands, int64 of shape (n, d).
         """
         columns = np.arange(self._d)
         if self._is_full:
@@ -79,7 +79,7 @@ class Graph:
             return rows, places[:, None] - (places[:, None] > rows)
         distances = circle_distances(len(self._members), self._d)
         rows = self._order[(self._circle[places][:, None] + distances) % len(self._members)]
-        # Distances ascend and are symmetric, so that the way back stands as far from the other end.
+        # The distances ascend and are symmetric (x and n - x): the way back is the same column from the end.
         return rows, np.broadcast_to(columns[::-1], rows.shape)
 
     def neighbours(self, client: int) -> Neighbours:
@@ -99,7 +99,8 @@ def _distances(n: int, d: int) -> tuple[Places, float]:
         on_circle = np.zeros(n)
         on_circle[half] = on_circle[n - half] = 1
         eigenvalue = float(np.abs(np.fft.rfft(on_circle)[1:]).max())
-        # Some are whole: rounded up from above the transform's last bits, in which machines may differ.
+        # The transform's last bits may differ between machines. The margin makes all of them round up to
+        # the same number, also where the exact eigenvalue is an integer.
         rounded = np.ceil(eigenvalue * 1000 + 1e-6) / 1000
         found.append((rounded, attempt, np.sort(np.concatenate([half, n - half]))))
     smallest, _, distances = min(found, key=lambda one: one[:2])
@@ -107,7 +108,7 @@ def _distances(n: int, d: int) -> tuple[Places, float]:
 
 
 def circle_distances(n: int, d: int) -> Places:
-    """Return the distances on the circle at which a client of n has its d neighbours, ascending."""
+    """Return the distances on the circle from each of n clients to its d neighbours, ascending."""
     return _distances(n, d)[0]
 
 
@@ -117,26 +118,26 @@ def second_eigenvalue(n: int, d: int) -> float:
 
 
 def smallest_set(n: int, d: int, t: int, c: int, colluders: int) -> int:
-    """Return how many honest clients a set that opens on the sparse graph has at least.
+    """Return a lower bound on the honest clients in a set that opens on the sparse graph.
 
-    Let O be honest, x = |O|, each of O with t neighbours in O or among the C colluders, of whom at most c
-    are its neighbours. With e(S, T) the ordered pairs of neighbours and L the second eigenvalue, the
-    expander mixing lemma says (Alon & Chung, Discrete Mathematics 72, 1988; Cauchy-Schwarz for the parts
-    of both indicators that are orthogonal to the constant vector)
+    Let O be a set of x honest clients, each with at least t neighbours in O or among the C colluders, and
+    with at most c neighbours among the colluders. Let e(S, T) count ordered pairs of neighbours, and let L
+    be the second eigenvalue. By the expander mixing lemma (Alon & Chung, Discrete Mathematics 72, 1988;
+    Cauchy-Schwarz for the parts of both indicators that are orthogonal to the constant vector)
 
         e(S, T) <= d |S| |T| / n + L sqrt(|S| |T| (1 - |S| / n) (1 - |T| / n)),
 
     so that t x <= e(O, O and C) and (t - c) x <= e(O, O) bound x from below. Besides, x >= t - c + 1.
 
     Args:
-        n: clients.
-        d: neighbours of each.
+        n: number of clients.
+        d: number of neighbours of each.
         t: threshold, above c.
         c: most colluders among a client's neighbours.
-        colluders: C, those of the cohort.
+        colluders: C, the colluders in the cohort.
 
     Returns:
-        The smallest x for which neither is violated; the honest clients of the cohort if there is none.
+        The smallest x that satisfies all three; the number of honest clients in the cohort if none does.
     """
     x, eigenvalue = np.arange(1, n - colluders + 1) / n, second_eigenvalue(n, d)
     either = x + colluders / n

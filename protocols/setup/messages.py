@@ -1,4 +1,7 @@
-"""The messages of a set-up, which masked sums and sums that clients open share, and the envelope."""
+"""The messages of a set-up, common to masked sums and sums that clients open, and the envelope.
+
+"Down" means from the coordinator to a client, "up" from a client to the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 Stage = Literal["prepare", "collect", "unmask"]
-"""What an envelope is about."""
+"""The stage of a sum that an envelope belongs to."""
 
 
 class AdvertiseRequest(Message, frozen=True):
@@ -34,7 +37,7 @@ class Advertisement(Message, frozen=True):
 
 
 class Listed(Message, frozen=True):
-    """One client of the roster."""
+    """Names one client of the roster and its signed key."""
 
     client: Number
     key: Key
@@ -42,14 +45,14 @@ class Listed(Message, frozen=True):
 
 
 class Slot(Message, frozen=True):
-    """A sum to come: its number, and the label of its cohort."""
+    """Announces a future sum: its number, and the label of its cohort."""
 
     number: Number
     cohort: Number
 
 
 class RosterRequest(Message, frozen=True):
-    """Down, in clear: who takes part, the coordinator's own signed key, and the first sums to come."""
+    """Down, in clear: who takes part, the coordinator's own signed key, and the first sums."""
 
     clients: tuple[Listed, ...]
     key: Key
@@ -58,7 +61,7 @@ class RosterRequest(Message, frozen=True):
 
 
 class Envelope(Message, frozen=True):
-    """A message under the key that one client shares with the coordinator."""
+    """Carries a message sealed under the key that one client shares with the coordinator."""
 
     number: Number
     stage: Stage

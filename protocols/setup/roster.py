@@ -1,4 +1,4 @@
-"""A client's check of the list of clients; it says which attack it stops."""
+"""A client's check of the list of clients (the roster)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from privfed.protocols.setup.rules import Agreement
 
 
 def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message: RosterRequest) -> None:
-    """Check who takes part: only registered clients, each once, with their own signed keys.
+    """Check that the roster holds only registered clients, each once, with keys that they signed.
 
-    Stops a server that invents clients, or puts its own keys in the place of theirs.
+    Stops a server that invents clients, or replaces their keys with its own.
+
+    Raises:
+        PolicyError: the roster fails a check; the text is the code of the refusal.
     """
     registry = agreement.registry
     _check_listed(registry, agreement.digest, fit, message.clients)
@@ -33,7 +36,7 @@ def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message:
 
 @lru_cache(maxsize=2)
 def _check_listed(registry: Registry, agreement: bytes, fit: bytes, listed: tuple[Listed, ...]) -> None:
-    """Check what does not depend on the client; simulated clients, who all get the same list, share it."""
+    """Check what does not depend on the client; cached, as all simulated clients get the same list."""
     positions = [one.client for one in listed]
     if positions != sorted(set(positions)) or not set(positions) <= set(range(len(registry.clients))):
         raise PolicyError("roster:clients")

@@ -1,7 +1,7 @@
-"""What a party of masked sums was given before the fit, and what follows from it.
+"""What a party of masked sums was given before the fit, and the numbers that follow from it.
 
-Notation of docs/protocols/masked.md: n clients in a cohort, d neighbours, c colluders among them,
-m honest clients at least in an opened sum, t shares open a secret. `sizes` computes them.
+Notation of docs/protocols/masked.md: a cohort has n clients, each with d neighbours, at most c of them
+colluders; an opened sum has at least m honest clients; t shares open a secret. `sizes` computes them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from privfed.protocols.setup.graph import Graph, Neighbours
 from privfed.protocols.setup.sizes import default_colluders, sizes
 
 _RECENT = 16
-"""Cohorts that a party keeps at hand; a session has few labels in use at a time."""
+"""Cohorts and graphs that a party caches; a session uses few labels at a time."""
 
 
 def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple[int, int]:
     """Return c and m for the smallest cohort.
 
     By default c = floor(n / 10), raised by one if n + c is odd, and m = floor((n - 1 - c) / 2) + 2,
-    the largest that does not raise the threshold of the full graph.
+    the largest m that does not raise the threshold of the full graph.
 
     Raises:
-        ArgumentError: fewer than three clients, or c and m do not fit into the cohort.
+        ArgumentError: there are fewer than three clients, or c and m do not fit into the cohort.
     """
     if n < 3:
         raise ArgumentError(
@@ -46,20 +46,20 @@ def default_terms(n: int, *, colluders: int | None, honest: int | None) -> tuple
 
 
 def threshold(n: int, terms: Terms) -> int:
-    """Return t of a cohort of n clients."""
+    """Return t, the number of shares that open a secret, for a cohort of n clients."""
     return sizes(n, terms).threshold
 
 
 def needed_to_open(n: int, terms: Terms) -> int:
-    """Return how many clients of a cohort of n must answer both exchanges for a sum to open at all."""
+    """Return how many clients of a cohort of n must answer both exchanges for a sum to open."""
     return sizes(n, terms).needed
 
 
 def check_cohort(n: int, terms: Terms) -> None:
-    """Check that a cohort of n can open a sum at all.
+    """Check that a cohort of n has enough clients to open a sum.
 
     Raises:
-        ArgumentError: it cannot.
+        ArgumentError: more clients are needed than the cohort has.
     """
     if needed_to_open(n, terms) > n:
         raise ArgumentError(
@@ -71,12 +71,12 @@ def check_cohort(n: int, terms: Terms) -> None:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients that a label stands for.
+    """Names the clients that a label stands for.
 
     Args:
         members: their positions, ascending.
         place: position -> place among the members.
-        digest: H(Q).
+        digest: H(Q), the hash of label and members.
     """
 
     members: tuple[int, ...]
@@ -86,10 +86,10 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a party was given before the fit: configuration and registry.
+    """Holds what a party was given before the fit: configuration and registry.
 
     Raises:
-        ArgumentError: the registry is not of the configuration's clients.
+        ArgumentError: the registry and the configuration have different numbers of clients.
     """
 
     configuration: Configuration
@@ -102,11 +102,11 @@ class Agreement:
 
     @cached_property
     def digest(self) -> bytes:
-        """What advertisements are signed over."""
+        """Hash of configuration and registry, 32 bytes; every advertisement is signed over it."""
         return digest("agreement", self.configuration.digest(), self.registry.digest())
 
     def threshold(self, label: int) -> int:
-        """Return how many shares open a secret of a client in a cohort."""
+        """Return how many shares open a secret of one of the cohort's clients."""
         return threshold(len(self.cohort(label).members), self.configuration.terms)
 
     def neighbours(self, session: bytes, label: int, client: int) -> Neighbours:
@@ -124,7 +124,7 @@ class Agreement:
 
     @cached_property
     def graph(self) -> Callable[[bytes, int], Graph]:
-        """Return who shares with whom in a session's cohort; labels of the same members share a graph."""
+        """Return the graph of a session's cohort; labels with the same members have the same graph."""
         return lru_cache(maxsize=_RECENT)(self._graph)
 
     def _graph(self, session: bytes, label: int) -> Graph:
@@ -134,31 +134,31 @@ class Agreement:
 
 
 def bitmap(members: tuple[int, ...], chosen: set[int] | frozenset[int]) -> bytes:
-    """Return which of `members` are chosen, one byte each."""
+    """Encode which of `members` are chosen, as one byte 0 or 1 for each."""
     return bytes([i in chosen for i in members])
 
 
 def from_bitmap(members: tuple[int, ...], chosen: bytes) -> frozenset[int] | None:
-    """Return the chosen members; None if `chosen` is not one byte 0 or 1 a member."""
+    """Decode which of `members` are chosen; None if `chosen` is not one byte 0 or 1 for each."""
     if not is_bitmap(chosen, len(members)):
         return None
     return frozenset(i for i, flag in zip(members, chosen, strict=True) if flag)
 
 
 def is_bitmap(chosen: bytes, n: int) -> bool:
-    """Say whether `chosen` is one byte 0 or 1 for each of n."""
+    """Say whether `chosen` has n bytes, each 0 or 1."""
     return len(chosen) == n and not chosen.strip(b"\0\1")
 
 
 def cohort_digest(label: int, members: tuple[int, ...]) -> bytes:
-    """Return H(Q) of a cohort."""
+    """Return H(Q), the hash of a cohort's label and members, 32 bytes."""
     return digest("cohort", label, *members)
 
 
 def sum_header(
     session: bytes, number: int, index: int, question: bytes, cohort: bytes, prepared: bytes
 ) -> bytes:
-    """Return H, which every mask, receipt and answer of a sum is bound to."""
+    """Return H, the hash that every mask, receipt and answer of a sum is bound to, 32 bytes."""
     return digest("sum", session, number, index, question, cohort, prepared)
 
 

@@ -1,23 +1,24 @@
-"""How many neighbours, colluders among them and shares a cohort of n clients has.
+"""Computes the numbers of neighbours, colluders and shares for a cohort of n clients.
 
 Every party computes these numbers for itself, from the cohort's size and the signed terms. Up to
 `FULL_GRAPH` clients everyone shares with everyone. Above, each shares with d others on a sparse graph
 (Bell et al.: Secure Single-Server Aggregation with (Poly)Logarithmic Overhead, CCS 2020, section 3):
 
-- *Colluders.* The graph's labels are drawn without regard to who colludes, so that a client's d
-  neighbours are d of the n - 1 others: the colluders among them are hypergeometric. c is the smallest
-  number with n P[Hyp(n - 1, C, d) > c] <= 2^-100, for C colluders in the cohort. The server and its
-  clients may try keys until they have seen 2^60 graphs, and fail with probability 1 - 2^-40.
-- *Losses.* With at most a share `dropouts` of the cohort lost, no client loses more than d - t
-  neighbours, but for one sum in 2^20: n P[Hyp(n - 1, floor(dropouts n), d) > d - t] <= 2^-20.
-- *Threshold.* 2t > d + c, as on the full graph: nobody gets both secrets of a client.
-- *Size of an opened sum.* Each honest client of an opened set O gave shares with t of its neighbours, who
-  are in O or collude. `graph.smallest_set` bounds |O| from the graph's second eigenvalue; that bound has
-  to reach the honest clients that the terms promise, and more than half of those there are, so that at
-  most one set of a number opens.
+- *Colluders.* The graph is drawn independently of who colludes, so a client's d neighbours are a random
+  d of the n - 1 others, and the number of colluders among them is hypergeometric. c is the smallest
+  number with n P[Hyp(n - 1, C, d) > c] <= 2^-100, for C colluders in the cohort. A server and colluders
+  who try keys until they have seen 2^60 graphs still fail with probability 1 - 2^-40.
+- *Dropouts.* If at most a share `dropouts` of the cohort is lost, no client loses more than d - t
+  neighbours, except in one sum in 2^20: n P[Hyp(n - 1, floor(dropouts n), d) > d - t] <= 2^-20.
+- *Threshold.* 2t > d + c, as on the full graph: nobody can open both secrets of a client.
+- *Size of an opened sum.* Each honest client of an opened set O released its shares together with t
+  of its neighbours, each of them in O or a colluder. `graph.smallest_set` bounds |O| from the graph's
+  second eigenvalue. The bound must reach the number of honest clients that the terms promise, and exceed
+  half of the cohort's honest clients, so that at most one set opens for each number of a sum.
 
-d is the smallest even number for which all four can hold, t the smallest threshold. A number of clients
-that must be left (`Terms.threshold`) is kept by the clients on the full graph, by the coordinator above.
+d is the smallest even number for which all four can hold, and t the smallest threshold for that d. The
+least number of clients left (`Terms.threshold`) is enforced by the clients on the full graph, and by the
+coordinator on a sparse one.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ LOSS_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers of a cohort (notation of docs/protocols/masked.md).
+    """Holds the numbers of a cohort (notation of docs/protocols/masked.md).
 
     Args:
-        clients: n.
-        neighbours: d, with whom each client shares.
+        clients: n, clients in the cohort.
+        neighbours: d, clients with whom each client shares.
         colluders: c, most colluders among the neighbours of a client.
         threshold: t, shares that open a secret.
         honest: fewest honest clients in an opened sum.
-        needed: with fewer clients left no sum opens.
+        needed: fewest clients that must be left for a sum to open.
     """
 
     clients: int
@@ -60,21 +61,21 @@ class Sizes:
 
 
 def default_colluders(n: int) -> int:
-    """Return floor(n / 10), one more where n + c is odd: on the full graph this costs nothing."""
+    """Return c = floor(n / 10), raised by one if n + c is odd, which costs nothing on the full graph."""
     return n // 10 + (n + n // 10) % 2
 
 
 def colluders_in(n: int, terms: Terms) -> int:
     """Return the colluders C that a cohort of n must withstand.
 
-    The terms name those of the smallest cohort. A larger one withstands at least the default of its
-    size: with cohorts of 10 of 100 clients, a tenth of all are ten when everyone is asked.
+    The terms name the number for the smallest cohort. A larger cohort withstands at least the default for
+    its own size: a fit with cohorts of 10 that at times asks all 100 clients withstands 10 colluders there.
     """
     return terms.colluders if n <= terms.min_clients else max(terms.colluders, default_colluders(n))
 
 
 def tail(n: int, marked: int, d: int, bits: int) -> int:
-    """Return the smallest x with n P[Hyp(n - 1, marked, d) > x] <= 2^-bits, in exact integers."""
+    """Return the smallest x with n P[Hyp(n - 1, marked, d) > x] <= 2^-bits, computed in exact integers."""
     whole, above, x = comb(n - 1, d), 0, min(marked, d)
     while x > 0:
         above += comb(marked, x) * comb(n - 1 - marked, d - x)
@@ -89,13 +90,13 @@ def sizes(n: int, terms: Terms) -> Sizes:
     """Return the numbers of a cohort of n clients.
 
     Raises:
-        ArgumentError: no graph with at most 254 neighbours withstands so many colluders and losses.
+        ArgumentError: no graph with at most 254 neighbours withstands so many colluders and dropouts.
     """
     return _full(n, terms) if n <= FULL_GRAPH else _sparse(n, terms)
 
 
 def _full(n: int, terms: Terms) -> Sizes:
-    """Return t = max(floor((d + c) / 2) + 1, m + c - 1), raised to what the terms ask for."""
+    """Return the full graph's numbers: t = max(floor((d + c) / 2) + 1, m + c - 1), or more if asked for."""
     d, c = n - 1, colluders_in(n, terms)
     t = max((d + c) // 2 + 1, terms.honest + c - 1, terms.threshold - 1)
     return Sizes(n, d, c, t, t - c + 1, t + 1)

@@ -234,7 +234,7 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Slotted(Plain()), "take Masked"),
+        (lambda: Slotted(Plain()), "use Masked"),
         (lambda: Slotted(Masked(), sums=0), "sums >= 1"),
         (lambda: Slotted(Masked(), contributors=1), "contributors >= 2"),
         (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),

@@ -69,13 +69,13 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[SecureSum], Spoiled]:
 
 
 SAID = {
-    "masked": (Masked, r"of 6 clients counts 7.*do not tell which client"),
-    "slotted": (lambda: Slotted(Masked()), r"of 6 clients counts 7.*do not tell which client"),
+    "masked": (Masked, r"of 6 clients counts 7.*do not show which client"),
+    "slotted": (lambda: Slotted(Masked()), r"of 6 clients counts 7.*do not show which client"),
     "group-masked": (
         GroupMasked,
-        r"counts 7, though its check words hold: one of the clients.*do not tell which",
+        r"counts 7, though its check words are right: a client.*do not show which",
     ),
-    "ckks": (CKKS, r"though its check words hold: one of the clients.*none is named"),
+    "ckks": (CKKS, r"though its check words are right: a client.*cannot be told"),
 }
 
 

@@ -153,8 +153,8 @@ def other_scale(sums: list[Uploads]) -> bytes:
 
 
 FORGERIES: dict[str, tuple[Forge, str]] = {
-    "one client's alone": (lambda sums: added(sums[-1][1]), "holds 1 answers, of at least 3"),
-    "two clients' alone": (lambda sums: added(sums[-1][1], sums[-1][2]), "holds 2 answers, of at least 3"),
+    "one client's alone": (lambda sums: added(sums[-1][1]), "holds 1 answers, but needs"),
+    "two clients' alone": (lambda sums: added(sums[-1][1], sums[-1][2]), "holds 2 answers, but needs"),
     "n times one client's": (lambda sums: added(*[sums[-1][1]] * N), "each client once at most|off the grid"),
     "one client's twice": (lambda sums: added(*sums[-1].values(), sums[-1][0]), "each client once at most"),
     "one client's taken away": (subtracted, "each client once at most"),
