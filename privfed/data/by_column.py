@@ -1,7 +1,7 @@
-"""One client for each value of a column: customers by job, patients by hospital, letters by writer.
+"""The partition with one client for each value of a column, such as patients by hospital.
 
-The split of Stallmann and Wilbik 2022, section 3.2.3 (bank customers by job). Laws: as those of
-`privfed.data.partition`, and every client's rows share one value.
+Source: Stallmann and Wilbik 2022, section 3.2.3 (bank customers by job). Laws: those of
+`privfed.data.partition`, and the rows of a client share one value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def by_column(values: npt.ArrayLike) -> dict[str, RowNumbers]:
         values: the column, of any sortable type, shape (n_rows,).
 
     Returns:
-        Rows of each client, ascending int64 of shape (n_rows of the client,), by the value as text, in
-        ascending order of values; `list(split.values())` is a list like those of `partition`.
+        Value as text -> row numbers of its client, ascending int64 of shape (n_rows of the client,), in
+        ascending order of values. `list(split.values())` has the form of the results of `partition`.
 
     Raises:
-        DataError: the column is empty, has another shape, misses values, or two values have one text.
+        DataError: the column is empty, has another shape, misses values, or two values have the same text.
     """
     column = np.asarray(values)
     if column.ndim != 1 or column.size == 0:

@@ -1,7 +1,7 @@
-"""From the columns of a frame to arrays: numbers, texts, codes.
+"""Conversion of the columns of a frame to arrays of numbers, texts or codes.
 
-What counts as a missing number: an empty field, and the words in `MISSING`. They become NaN here;
-who holds them, and how many, is told where the client's name is known.
+An empty field and the words in `MISSING` count as missing numbers. They become NaN here; callers that know
+the client's name report them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def feature_array(
     Args:
         frame: has all of `columns`.
         columns: which columns, in which order; at least one.
-        origin: whose rows they are, as a message shall name it.
-        needed: the caller cannot do with other columns.
+        origin: the owner of the rows, as named in error messages.
+        needed: whether the caller named these columns, so that an error must not suggest to choose others.
 
     Returns:
         float64 of shape (frame.height, len(columns)).
@@ -50,8 +50,8 @@ def text_column(column: pl.Series, origin: str, role: str) -> pl.Series:
 
     Args:
         column: values of any plain type.
-        origin: whose rows they are, as a message shall name it.
-        role: "group" or "label", as a message shall name it.
+        origin: the owner of the rows, as named in error messages.
+        role: "group" or "label", as named in error messages.
 
     Raises:
         DataError: a value is missing, or the column holds lists, structures or bytes.
@@ -71,7 +71,7 @@ def text_column(column: pl.Series, origin: str, role: str) -> pl.Series:
 
 
 def sorted_names(columns: Sequence[pl.Series]) -> tuple[str, ...]:
-    """Return the different texts of all columns together, in natural order."""
+    """Return the distinct texts of all columns together, in natural order."""
     return tuple(sorted({name for column in columns for name in column.unique()}, key=natural_key))
 
 
@@ -90,7 +90,7 @@ def _numbers(column: pl.Series, origin: str, needed: bool) -> FloatArray:
 
 
 def _parsed(column: pl.Series, origin: str, needed: bool) -> pl.Series:
-    """Return the numbers or truth values that a column of text spells, null where one is missing."""
+    """Return the numbers or booleans that are written in a column of text, null where one is missing."""
     text = column.str.strip_chars().str.to_lowercase().replace(dict.fromkeys(MISSING))
     present = text.drop_nulls()
     if present.len() and present.is_in(["true", "false"]).all():
@@ -105,7 +105,7 @@ def _parsed(column: pl.Series, origin: str, needed: bool) -> pl.Series:
 
 
 def _whole(column: pl.Series) -> pl.Series:
-    """Return floats that are all whole as integers: ids became floats where one was missing once."""
+    """Return a column of whole floats as integers: integer ids become floats where values are missing."""
     if not column.dtype.is_float():
         return column
     column = column.fill_nan(None)

@@ -1,6 +1,6 @@
-"""What to tell of a file that is not UTF-8: where it stops being that, and how to convert it.
+"""Errors about files that are not UTF-8: where the first wrong byte is, and how to convert the file.
 
-Positions are told, never bytes: the content of a file is its clients' data.
+Messages contain positions but no bytes, since the content of a file is its clients' data.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from privfed.errors import DataError
 
 
 def not_utf8(path: Path, content: bytes) -> DataError | None:
-    """Return the error of a text that is not UTF-8, or None for one that is.
+    """Return the error for a text that is not UTF-8, or None for one that is.
 
     Args:
-        path: of the file, for the message.
-        content: of the file, unpacked.
+        path: path of the file, for the message.
+        content: content of the file, decompressed.
     """
     name = _wider(content)
     if name is not None:
@@ -35,10 +35,10 @@ def not_utf8(path: Path, content: bytes) -> DataError | None:
 
 
 def _wider(content: bytes) -> str | None:
-    """Return the name of an encoding of two bytes a letter; None where the text is of no such kind."""
+    """Return the name of the text's UTF-16 encoding, or None if it has none."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    # Without a mark at its beginning: every other byte of the header line is zero.
+    # Without a byte order mark: every other byte of an ASCII header line is zero.
     if b"\0" not in content[:2]:
         return None
     return "UTF-16LE" if content[1:2] == b"\0" else "UTF-16BE"

@@ -1,4 +1,4 @@
-"""Ways to split rows into clients, by name: privfed's own, and those that packages add."""
+"""Partitions of rows into clients, by name: privfed's own, and those that packages add."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def partition(
     y: npt.ArrayLike | None = None,
     **options: npt.ArrayLike,
 ) -> list[RowNumbers]:
-    """Split rows by the named way.
+    """Split rows into clients by a named partition.
 
     Args:
         X: float64 of shape (n_rows, n_features).
@@ -33,9 +33,9 @@ def partition(
         kind: "iid", "half-iid", "non-iid" (by k-means), "random", "dirichlet", "distance" or "cluster-wise".
         rng: source of all randomness.
         y: labels of shape (n_rows,); needed by "dirichlet" and "cluster-wise", not used by the others.
-        **options: `alpha` (needed) and `min_rows` for "dirichlet"; `beta` (needed) and `locations`, drawn
-            uniformly from the box of the rows where they are not given, for "distance"; `clusters`
-            (needed) for "cluster-wise"; the others have none.
+        **options: for "dirichlet" `alpha` (required) and `min_rows`; for "distance" `beta` (required) and
+            `locations` (by default drawn uniformly from the bounding box of the rows); for "cluster-wise"
+            `clusters` (required); the others have none.
 
     Raises:
         ArgumentError: `kind` or an option is unknown, labels or a needed option are missing, or an argument
@@ -50,15 +50,15 @@ def partition(
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A way to split rows that can be named.
+    """A partition that can be used by name.
 
     Args:
-        split: from X (n_rows, n_features), labels (n_rows,) or None, number of clients, generator and options
-            to one array of row numbers a client.
+        split: function of X (n_rows, n_features), labels (n_rows,) or None, number of clients, generator and
+            options; it returns one array of row numbers a client.
         labelled: whether it needs labels.
-        option: the option that it needs; None without.
-        such: a value of that option, for messages.
-        others: options that it may take besides.
+        option: the option that it requires, or None.
+        such: an example value of that option, for error messages.
+        others: further options that it accepts.
     """
 
     split: Callable[..., list[RowNumbers]]
@@ -165,4 +165,4 @@ PARTITIONS: Registry[Kind] = Registry(
         "cluster-wise": f"{__name__}:CLUSTER_WISE",
     },
 )
-"""Ways to split by name. Packages add theirs by entry points of `privfed.partitions`."""
+"""Partitions by name. Packages add theirs by entry points of `privfed.partitions`."""

@@ -1,7 +1,7 @@
-"""Clients from files: a table with a group column, a folder of one file a client, or arrays.
+"""Loading clients from files: a table with a group column, a folder with one file a client, or arrays.
 
-Simulations load all clients at once; a party of a real federation loads its own file as one client. Rows are
-returned to the caller only: error messages name files, clients and columns and count values, but quote none.
+Simulations load all clients at once; a party of a real federation loads its own file as one client. Error
+messages name files, clients and columns and give counts, but never quote a value.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from privfed.errors import ArgumentError, DataError, PrivacyError
 
 PathLike = str | os.PathLike[str]
 
-# Names of the arrays that an .npz file of rows holds, unless the caller names others.
+# Names of the arrays in an .npz file of rows, unless the caller names others.
 _FEATURES, _LABEL, _GROUP = "X", "y", "client"
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Rows that are one client's, or several clients' told apart by a group column.
+    """Rows of one client, or of several clients with a group column.
 
     Args:
-        name: what the client is called when there is no group column.
-        origin: what messages call the rows.
+        name: name of the client where there is no group column.
+        origin: how messages name the rows.
         frame: the rows.
-        label: column that holds the labels, or None.
-        group: column that tells the clients apart, or None.
+        label: column of the labels, or None.
+        group: column with the client of each row, or None.
     """
 
     name: str
@@ -46,7 +46,7 @@ class _Source:
     group: str | None = None
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse a name that is no column."""
+        """Check that all names are columns."""
         for name in names:
             if name not in self.frame.columns:
                 raise DataError(
@@ -84,26 +84,26 @@ def load_clients(
 ) -> ClientTables:
     """Load the rows of all clients from a file or a folder.
 
-    Kinds of files: CSV and TSV (UTF-8 with a header line, also packed by gzip), Parquet, and .npz without
-    pickles. A folder holds one file a client, named after it. A file is split into clients by its column
-    `group`; without one it is a single client, named after the file. An .npz file holds an array X of rows,
-    with y for labels and `client` for the group where it has them, and its columns are called x0, x1, ...;
-    or, without an X, one array of rows for each client under the client's name. Clients stand in the natural
-    order of their names.
+    Formats are CSV and TSV (UTF-8 with a header line, also compressed by gzip), Parquet, and .npz without
+    pickles. A folder holds one file a client, which is named after the client. A single file is split into
+    clients by its column `group`; without one it is one client, named after the file. An .npz file holds an
+    array X of rows, and optionally y (labels) and `client` (the group); its columns are called x0, x1, ... .
+    Without an X, it holds one array of rows a client, under the client's name. Clients are sorted by name in
+    natural order.
 
     Args:
         path: the file or folder.
-        group: column (in an .npz file: array, by default "client") that tells whose row it is; not for
+        group: column (in an .npz file: array, by default "client") with the client of each row; not for
             folders.
         label: column (in an .npz file: array, by default "y") of true labels of any type; it is never a
             feature.
         columns: names of the feature columns, in the order to be used; None for all but group and label, in
             the order of the first client. Columns of other clients are matched by name.
         separator: character between the fields of a CSV file; None to find , ; tab or | in the header line.
-        clients: names of all clients, in the order to be used; of those that are not found, none has rows.
-            None for those that are found.
-        private: whether differential privacy will be claimed. A client may then hold no rows, and where a
-            column tells the clients apart, `clients` is needed: who is found would tell of rows.
+        clients: names of all clients, in the order to be used; those that are not found get no rows. None
+            for the clients that are found.
+        private: whether differential privacy will be claimed. A client may then hold no rows, and with a
+            group column `clients` is required, since the list of the clients found depends on rows.
 
     Returns:
         The clients. Labels are codes into `label_names`, the sorted values of all clients together.
@@ -114,17 +114,17 @@ def load_clients(
         DataError: a file is missing, empty, unreadable or of an unknown kind; a column is unknown, repeated,
             not numeric or not the same for all clients; a value is missing or infinite; some clients have no
             labels, a client has no rows, or one is not named by `clients`.
-        PrivacyError: `private`, and the list of clients would be read off a column.
+        PrivacyError: with `private`, the list of clients would have to be found in a column.
     """
     _check_choice(columns, group, label)
     sources = _sources(Path(path), group, label, separator, private)
     for source in sources:
-        # First of all: a misspelt group would otherwise show up as a column of text among the features.
+        # Checked first: for a misspelt group, the error would otherwise be about a feature column of text.
         source.require([name for name in (source.group, source.label) if name is not None])
     if private and clients is None and any(source.group is not None for source in sources):
         raise PrivacyError(
-            f"under differential privacy the clients of {path} are declared: a list of those that have rows "
-            "would tell whose only row is in it. Name all of them with clients=."
+            f"under differential privacy the clients of {path} must be declared: a list of those that have "
+            "rows would show whose only row is in it. Name all of them with clients=."
         )
     names = _common_columns(sources, columns)
     labels = [text for source in sources if (text := source.texts(source.label, "label")) is not None]
@@ -138,7 +138,7 @@ def load_clients(
 def load_features(
     path: PathLike, columns: Sequence[str] | None = None, *, separator: str | None = None
 ) -> FloatArray:
-    """Load rows to be assigned to clusters; the file may have other columns, which are left alone.
+    """Load rows to be assigned to clusters; other columns of the file are ignored.
 
     Args:
         path: a CSV, TSV, Parquet or .npz file (with an array X), as for `load_clients`.
@@ -226,7 +226,7 @@ def _own_file(path: Path, label: str | None, separator: str | None, empty: bool)
 def _rows_source(
     path: Path, arrays: dict[str, AnyArray], label: str | None, group: str | None, empty: bool
 ) -> _Source:
-    """Make a source of X; the default label is not taken where it is named as the group, or the reverse."""
+    """Make a source of X; an array that is named as the group is not the default label, or vice versa."""
     if label is None and _LABEL in arrays and group != _LABEL:
         label = _LABEL
     if group is None and _GROUP in arrays and label != _GROUP:
@@ -278,7 +278,7 @@ def _value_column(path: Path, name: str, array: AnyArray, n_rows: int) -> pl.Ser
 
 
 def _plain(array: AnyArray) -> AnyArray:
-    """Return an array of a type that polars knows: it has no floats of 80 bits."""
+    """Return an array of a type that polars supports, which excludes 80-bit floats."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
@@ -310,7 +310,7 @@ def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] 
     if not names:
         return []
     members = codes(clients, names)
-    # Stable, so that a client's rows stay in the order of the file.
+    # The sort is stable, so that a client's rows keep the order of the file.
     order, starts = (
         np.argsort(members, kind="stable"),
         np.searchsorted(np.sort(members), range(1, len(names))),
@@ -324,12 +324,12 @@ def _tables(source: _Source, columns: Sequence[str], label_names: Sequence[str] 
 def _declared(
     tables: Sequence[ClientTable], clients: Sequence[str], width: int, labelled: bool
 ) -> list[ClientTable]:
-    """Return a table for each declared client, in that order; of those that were not found, without rows."""
+    """Return a table for each declared client, in that order; those that were not found have no rows."""
     found = {table.name: table for table in tables}
     if unknown := [name for name in found if name not in clients]:
         raise DataError(
             f"there are rows of a client {unknown[0]!r} that clients= does not name; name it "
-            "there, or the column that tells clients apart with group=."
+            "there, or name the column of the clients with group=."
         )
     labels = np.empty(0, dtype=np.int64) if labelled else None
     return [found.get(name) or ClientTable(name, np.empty((0, width)), labels) for name in clients]

@@ -1,4 +1,4 @@
-"""The order in which clients and label values are listed: the one a person expects.
+"""The natural order, in which clients and label values are listed.
 
 `client2` comes before `client10`, and `-1` before `0`. The order of clients fixes their positions in a
 fit, so it must not depend on the file system or on which row of a table comes first.
@@ -21,8 +21,8 @@ def natural_key(text: str) -> NaturalKey:
     """
     if _NUMBER.fullmatch(text):
         return (0, float(text), (), text)
-    # A run of digits is compared by its length without leading zeros first: that is its value's order, and
-    # needs no conversion of digits that may be thousands long.
+    # Runs of digits are compared by length, without leading zeros, and then as text: this is the order of
+    # their values, without converting runs that may be thousands of digits long.
     chunks = (
         chunk.lstrip("0") if position % 2 else chunk for position, chunk in enumerate(_DIGITS.split(text))
     )

@@ -5,8 +5,8 @@ Laws: the arrays are disjoint, together they are all rows, none is empty, and th
 the same split.
 
 Source of `iid`, `by_kmeans` and `half_iid`: Holzer, Jacob and Kavane 2023, "Dynamically Weighted Federated
-k-Means", section on datasets. They fix neither seeds nor what becomes of an empty cluster.
-Ways by name, also users' own: `privfed.data.kinds`.
+k-Means", section on datasets. The paper specifies neither seeds nor how empty clusters are treated.
+`privfed.data.kinds` has partitions by name, users' own included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 RowNumbers = npt.NDArray[np.intp]
 
-# How often `by_dirichlet` draws before it gives up.
+# Most draws of `by_dirichlet` before it raises an error.
 MAX_DRAWS = 100
 
 
@@ -79,7 +79,7 @@ def by_kmeans(X: FloatArray, n_clients: int, rng: np.random.Generator) -> list[R
     check_n_clients(n_clients, len(X))
     kmeans = KMeans(n_clients, max_iter=5, n_init=5, random_state=int(rng.integers(2**32)))
     with warnings.catch_warnings():
-        # Warns of exactly what `fill_empty` mends.
+        # The warning is about empty clusters, which `fill_empty` repairs.
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans.fit(X)
     distances = np.linalg.norm(X - kmeans.cluster_centers_[kmeans.labels_], axis=1)
@@ -115,9 +115,9 @@ def by_dirichlet(
 ) -> list[RowNumbers]:
     """Skew the labels: split each label's rows in proportions drawn from Dirichlet(alpha, ..., alpha).
 
-    The whole split is drawn anew until every client has `min_rows` rows, so small clients are rarer than
-    under the plain distribution. Source: Yurochkin et al. 2019 (arXiv:1905.12022), experiments, heterogeneous
-    partition.
+    The whole split is drawn again until every client has `min_rows` rows, so that small clients are rarer
+    than under the plain distribution. Source: Yurochkin et al. 2019 (arXiv:1905.12022), experiments,
+    heterogeneous partition.
 
     Args:
         y: labels of any sortable type, shape (n_rows,).
@@ -133,7 +133,7 @@ def by_dirichlet(
     if labels.ndim != 1:
         raise ArgumentError(f"y must have shape (n_rows,), got shape {labels.shape}.")
     check_n_clients(n_clients, len(labels))
-    # Above 1e9 the draw overflows at last, and is even to the row long before.
+    # Far below 1e9 the split is already even to the row; far above it, the draw overflows.
     if not 0 < alpha <= 1e9:
         raise ArgumentError(f"alpha must be in (0, 1e9], got alpha={alpha}.")
     if not 1 <= min_rows <= len(labels) // n_clients:

@@ -1,7 +1,7 @@
-"""Splits into clients by chance, by the clients' places, and by the clusters that they hold.
+"""Partitions at random, by the clients' locations, and by the clusters that clients hold.
 
 Laws and form are those of `privfed.data.partition`. Source of `by_distance` and `by_cluster`: Garst and
-Reinders 2023 (arXiv:2310.01195v2), section 3; the first is after Servetnyk, Fung and Han 2020.
+Reinders 2023 (arXiv:2310.01195v2), section 3; `by_distance` goes back to Servetnyk, Fung and Han 2020.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RowNumbers = npt.NDArray[np.intp]
 
 
 def at_random(n_rows: int, n_clients: int, rng: np.random.Generator) -> list[RowNumbers]:
-    """Give each row to a client drawn uniformly: sizes are uneven, unlike those of `iid`.
+    """Give each row to a client drawn uniformly; sizes vary, unlike those of `iid`.
 
-    A client that no row was drawn for takes a random row of one that has several.
+    A client that got no row takes a random row of a client with several.
 
     Args:
         n_rows: number of rows.
@@ -38,16 +38,16 @@ def at_random(n_rows: int, n_clients: int, rng: np.random.Generator) -> list[Row
 def by_distance(
     X: FloatArray, locations: npt.ArrayLike, beta: float, rng: np.random.Generator
 ) -> list[RowNumbers]:
-    """Give rows to clients near them: a client at distance d is hit with probability 1 - exp(-beta / d).
+    """Give rows to clients near them: a row hits a client at distance d with probability 1 - exp(-beta / d).
 
-    A row that hits several clients goes to a random one of them (eq. 2). The paper does not say what becomes
-    of a row that hits none; as in the authors' code it goes to the nearest client. A client that gets no row
-    takes the nearest one of a client that has several.
+    A row that hits several clients goes to a random one of them (eq. 2). The paper does not specify where a
+    row goes that hits none; as in the authors' code, it goes to the nearest client. A client that got no row
+    takes the nearest row of a client with several.
 
     Args:
         X: float64 of shape (n_rows, n_features).
-        locations: where the clients are, shape (n_clients, n_features), at most as many as rows.
-        beta: positive: small gives each row to its nearest client, large spreads rows evenly.
+        locations: location of each client, shape (n_clients, n_features), at most as many as rows.
+        beta: positive; small values give each row to its nearest client, large ones spread rows evenly.
         rng: source of hits and choices.
 
     Raises:
@@ -64,7 +64,7 @@ def by_distance(
         raise ArgumentError(f"beta must be positive and finite, got beta={beta}.")
     distances = np.stack([np.linalg.norm(X - place, axis=1) for place in places], axis=1)
     with np.errstate(divide="ignore", over="ignore"):
-        # A row at a client's own place is at distance zero and always hits it.
+        # A row at a client's location has distance zero and always hits that client.
         hits = rng.random(distances.shape) < -np.expm1(-beta / distances)
     missed = ~hits.any(axis=1)
     hits[missed, distances[missed].argmin(axis=1)] = True
@@ -74,19 +74,20 @@ def by_distance(
 
 
 def by_cluster(y: npt.ArrayLike, clusters: npt.ArrayLike, rng: np.random.Generator) -> list[RowNumbers]:
-    """Give each client rows of a given number of clusters: the paper's clients hold 1, 4, 7, 10 and 16 of 16.
+    """Give each client rows of a given number of clusters (in the paper 1, 4, 7, 10 and 16 of 16).
 
-    Each client draws that many clusters; one that nobody drew takes the place of one that several did. The
-    rows of a cluster are shuffled and cut into slices for its holders whose lengths differ by one at most.
+    Each client draws that many clusters. A cluster that nobody drew replaces one that several clients drew.
+    The rows of a cluster are shuffled and cut into slices for its clients, whose lengths differ by at most
+    one.
 
     Args:
         y: cluster of each row, of any sortable type, shape (n_rows,).
-        clusters: how many clusters each client holds, integers of shape (n_clients,), together at least as
-            many as there are.
+        clusters: number of clusters of each client, integers of shape (n_clients,), in sum at least the
+            number of clusters.
         rng: source of the draws and shuffles.
 
     Raises:
-        ArgumentError: an argument is out of its bounds, or a cluster has fewer rows than holders.
+        ArgumentError: an argument is out of its bounds, or a cluster has fewer rows than clients.
     """
     labels, wanted = np.asarray(y), np.asarray(clusters)
     if labels.ndim != 1:
@@ -106,7 +107,7 @@ def by_cluster(y: npt.ArrayLike, clusters: npt.ArrayLike, rng: np.random.Generat
         rows, holders = rng.permutation(np.flatnonzero(codes == code)), np.flatnonzero(holds[:, code])
         if len(rows) < len(holders):
             raise ArgumentError(
-                f"a cluster of {len(rows)} rows does not do for the {len(holders)} clients that hold it; "
+                f"a cluster of {len(rows)} rows is too small for the {len(holders)} clients that hold it; "
                 "take fewer clients or fewer clusters a client."
             )
         members[rows] = np.repeat(rng.permutation(holders), [*map(len, np.array_split(rows, len(holders)))])
@@ -128,10 +129,10 @@ def checked_rows(X: FloatArray) -> FloatArray:
 
 
 def check_n_clients(n_clients: int, most: int, bound: str = "the number of rows") -> None:
-    """Check that there are clients, and not more than `most`.
+    """Check that there is at least one client, and at most `most`.
 
     Raises:
-        ArgumentError: there are not, or more.
+        ArgumentError: there is none, or there are more.
     """
     if not 1 <= n_clients <= most:
         raise ArgumentError(
@@ -143,18 +144,18 @@ def check_n_clients(n_clients: int, most: int, bound: str = "the number of rows"
 def fill_empty(
     members: npt.NDArray[np.integer], preference: FloatArray, n_clients: int
 ) -> npt.NDArray[np.integer]:
-    """Return the clients of the rows with none of `n_clients` empty.
+    """Return the client of each row, changed so that every client has a row.
 
     Args:
         members: client of each row, integer of shape (n_rows,).
-        preference: which row a client without rows takes first: of shape (n_rows, n_clients), or
-            (n_rows, 1) where it is the same for all.
+        preference: an empty client takes the row of the highest value; float64 of shape
+            (n_rows, n_clients), or (n_rows, 1) where it is the same for all clients.
         n_clients: number of clients, at most n_rows.
     """
     members = members.copy()
     sizes = np.bincount(members, minlength=n_clients)
     for empty in np.flatnonzero(sizes == 0):
-        # A client of one row would only hand its emptiness on.
+        # Only clients with several rows give one, since a client with one row would become empty.
         wish = preference[:, min(int(empty), preference.shape[1] - 1)]
         row = int(np.argmax(np.where(sizes[members] > 1, wish, -np.inf)))
         sizes[members[row]] -= 1
@@ -165,11 +166,11 @@ def fill_empty(
 def _drawn_clusters(
     wanted: npt.NDArray[np.integer], n_clusters: int, rng: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """Draw which clusters each client holds, so that each has a holder: bool, (n_clients, n_clusters)."""
+    """Draw which clusters each client holds, bool (n_clients, n_clusters), so that each cluster is held."""
     ranks = rng.random((len(wanted), n_clusters)).argsort(axis=1).argsort(axis=1)
     holds = ranks < wanted[:, None]
     for missing in rng.permutation(np.flatnonzero(~holds.any(axis=0))):
-        # Some cluster has two holders at least, for the clients hold as many as there are together.
+        # Some cluster has several holders, since clients hold at least as many as there are, in sum.
         spare = holds & (holds.sum(axis=0) > 1)
         client, other = spare.nonzero()
         one = rng.integers(len(client))

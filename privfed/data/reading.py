@@ -1,8 +1,7 @@
-"""What lies in one file: a frame of columns, or named arrays.
+"""Reading one file, as a frame of columns or as named arrays.
 
-This module knows formats, and nothing of clients. Every way in which a file can be missing, damaged or no
-table ends in a `DataError` of one line. The libraries' own messages are not passed on: they quote the file's
-content.
+This module knows file formats, but not clients. A file that is missing, damaged or no table always raises a
+`DataError` of one line. The libraries' own messages are not passed on, since they quote the file's content.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from privfed.data.table import repeated
 from privfed.errors import ArgumentError, DataError
 
 SEPARATORS = (",", ";", "\t", "|")
-# Longest first, so that ".csv.gz" is taken off as a whole.
+# Longest first, so that ".csv.gz" is removed as a whole.
 SUFFIXES = (".csv.gz", ".tsv.gz", ".parquet", ".csv", ".tsv", ".npz")
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# What a damaged or hostile archive of arrays makes zipfile and NumPy raise.
+# Errors that zipfile and NumPy raise for damaged or malicious archives of arrays.
 _ARCHIVE_ERRORS = (
     EOFError,
     KeyError,
@@ -62,7 +61,7 @@ def suffix(path: Path) -> str:
 
 
 def stem(path: Path) -> str:
-    """Return the file's name without its suffix: what a client is called after its file."""
+    """Return the file's name without its suffix, which is the client's name."""
     return path.name[: -len(suffix(path))] or path.name
 
 
@@ -70,7 +69,7 @@ def is_folder(path: Path) -> bool:
     """Say whether the path is a folder; otherwise it is a file.
 
     Raises:
-        DataError: there is nothing at the path, or it may not be looked at.
+        DataError: there is nothing at the path, or it cannot be accessed.
     """
     try:
         exists, folder = path.exists(), path.is_dir()
@@ -85,7 +84,7 @@ def files_of(folder: Path) -> list[Path]:
     """Return the files of a folder, without hidden ones, in no particular order.
 
     Raises:
-        DataError: the folder may not be read, holds no file, or holds another folder.
+        DataError: the folder cannot be read, holds no file, or holds another folder.
     """
     try:
         entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
@@ -110,7 +109,7 @@ def read_frame(path: Path, separator: str | None = None, *, empty: bool = False)
         empty: whether it may have no rows.
 
     Returns:
-        Its columns; those of a CSV file are text, so that an id "007" stays what it is.
+        Its columns; those of a CSV file are text, so that an id "007" keeps its zeros.
 
     Raises:
         ArgumentError: `separator` is not one character.
@@ -130,7 +129,7 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
         DataError: the file is missing, unreadable, no archive of arrays, or an array holds Python objects.
     """
     content = _content(path)
-    # A lone .npy, or a pickle, is no archive: NumPy would open the first as an array.
+    # A single .npy file or a pickle is no archive; NumPy would open the former as an array.
     if not zipfile.is_zipfile(io.BytesIO(content)):
         raise _unreadable(path)
     try:
@@ -146,17 +145,17 @@ def read_arrays(path: Path) -> dict[str, AnyArray]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if they start as gzip does, whatever the name."""
+    """Return the bytes of a file, decompressed if they start with gzip's magic bytes, whatever the name."""
     try:
         content = path.read_bytes()
-        # Python's gzip compares the checksum at the end; a reader that streams may stop early without a word.
+        # Python's gzip checks the checksum at the end; a streaming reader may stop early without an error.
         return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: BaseException | None = None) -> DataError:
-    # Of an error only its kind is told, or the operating system's reason: neither quotes the file's content.
+    # Only the error's class or the operating system's reason is shown: neither quotes the file's content.
     reason = getattr(error, "strerror", None) or (type(error).__name__ if error else "it is no such file")
     return DataError(
         f"{path} cannot be read ({reason}); check that it is whole and that its name tells its kind."
@@ -176,7 +175,7 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
     if wrong := not_utf8(path, content):
         raise wrong
     names = _header(path, content, separator)
-    # Blank lines at the end are no rows; but in a file of one column a blank line is a missing value.
+    # Blank lines at the end are not rows, except in a file of one column, where they are missing values.
     body = content.rstrip(b"\r\n") if len(names) > 1 else content
     try:
         frame = pl.read_csv(body, separator=separator, infer_schema=False)
@@ -190,7 +189,7 @@ def _csv(path: Path, content: bytes, separator: str | None) -> pl.DataFrame:
 
 
 def _odd_line(body: bytes, separator: str, names: list[str]) -> str:
-    """Say which line is the first that has more fields than the header; nothing where none is found."""
+    """Return a remark on the first line with more fields than the header; empty where none is found."""
     reader = csv.reader(io.StringIO(body.decode("utf-8"), newline=""), delimiter=separator)
     try:
         odd = next(((reader.line_num, len(row)) for row in reader if len(row) > len(names)), None)
@@ -200,7 +199,7 @@ def _odd_line(body: bytes, separator: str, names: list[str]) -> str:
 
 
 def _checked(separator: str) -> str:
-    separator = {"\\t": "\t"}.get(separator, separator)  # What a shell makes of --separator '\t'.
+    separator = {"\\t": "\t"}.get(separator, separator)  # A shell passes --separator '\t' unescaped.
     printable = separator == "\t" or (separator.isascii() and separator.isprintable())
     if len(separator) != 1 or not printable or separator == '"':
         raise ArgumentError(
@@ -218,7 +217,7 @@ def _found_separator(content: bytes) -> str:
 
 
 def _header(path: Path, content: bytes, separator: str) -> list[str]:
-    """Return the names in the header line; polars would silently rename those that occur twice."""
+    """Return the names in the header line; polars would silently rename duplicates."""
     lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
     try:
         names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
@@ -236,9 +235,9 @@ def _header(path: Path, content: bytes, separator: str) -> list[str]:
 
 
 def _looks_like_data(names: list[str]) -> bool:
-    """Say whether a header line is a row of data: it would be lost, and quoted in messages as names."""
+    """Say whether a header line is a row of data, which would be lost, and quoted in messages as names."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
-    # Tables written without names have columns 0, 1, 2, ...: those are names.
+    # Ascending whole numbers, as in 0, 1, 2, ..., are the names of tables that were written without names.
     counted = all(name.isdigit() for name in numbers) and all(
         float(a) < float(b) for a, b in pairwise(numbers)
     )

@@ -1,8 +1,8 @@
-"""The data of the clients of one fit, checked: rows of finite numbers under the same columns.
+"""Checked data of the clients of one fit: rows of finite numbers with the same columns.
 
-Trust: these objects hold raw rows, so they stay where the rows are (one client's machine, or the machine
-that simulates the clients). No error of this module quotes a value: only names of clients and columns, and
-counts.
+Trust: these objects hold raw rows, so that they stay where the rows are (a client's machine, or the machine
+that simulates the clients). Errors of this module quote names of clients and columns, and counts, but never a
+value.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def check_finite(features: FloatArray, columns: Sequence[str], owner: str) -> No
     Args:
         features: float64 of shape (n_rows, n_columns).
         columns: names of the columns.
-        owner: whose rows they are, as the message shall name it.
+        owner: the owner of the rows, as named in the message.
 
     Raises:
-        DataError: a value is NaN or infinite; names the first such column and the count in it.
+        DataError: a value is NaN or infinite; the message names the first such column and the count in it.
     """
     counts = np.count_nonzero(~np.isfinite(features), axis=0)
     if not counts.any():
@@ -53,10 +53,10 @@ class ClientTable:
     """Rows of one client.
 
     Args:
-        name: what the client is called; not empty.
-        features: float64 of shape (n_rows, n_columns); kept as a read-only copy. Whether its values are
-            finite is checked by `ClientTables`, which knows the columns' names.
-        labels: int64 of shape (n_rows,), codes of the rows' true labels; None when there are none.
+        name: name of the client; not empty.
+        features: float64 of shape (n_rows, n_columns); kept as a read-only copy. `ClientTables`, which knows
+            the columns' names, checks that its values are finite.
+        labels: int64 of shape (n_rows,), codes of the rows' true labels; None without labels.
 
     Raises:
         DataError: no name, no columns, not two-dimensional, not numeric, or another number of labels than
@@ -103,14 +103,14 @@ class ClientTables:
     Args:
         tables: one table a client; names differ.
         columns: names of the feature columns, the same for every client.
-        label_names: original values of the labels; a label is a code into it. None when there are no labels,
-            or when the codes are all that is known.
+        label_names: original values of the labels; a label code is a position in it. None without labels, or
+            where only the codes are known.
         private: whether the rows are for runs under differential privacy, where a client may hold none.
 
     Raises:
-        DataError: no client, a client without rows, two clients of one name, two columns of one name, a
-            client with another number of columns, a value that is missing or infinite, labels at some clients
-            only, or a code without a name.
+        DataError: no client, a client without rows, two clients or two columns of the same name, a client
+            with another number of columns, a missing or infinite value, labels at some clients only, or a
+            code without a name.
     """
 
     tables: tuple[ClientTable, ...]

@@ -1,4 +1,4 @@
-"""Tables of the kind that their name says."""
+"""Writing tables, in the format that the file's name ends with."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from privfed.core.files import replaced
 from privfed.errors import ArgumentError
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-"""How the names of written tables may end."""
+"""Suffixes of the tables that can be written."""
 
 
 def check_suffix(path: Path, known: Sequence[str] = TABLES) -> str:
-    """Return which of `known` the file's name ends with, in lower case: it says how the file is written.
+    """Return which of `known` suffixes the file's name has, in lower case; it determines the format.
 
     Raises:
         ArgumentError: it ends with none of them.
@@ -27,12 +27,12 @@ def check_suffix(path: Path, known: Sequence[str] = TABLES) -> str:
         if path.name.lower().endswith(suffix):
             return suffix
     raise ArgumentError(
-        f"{path} does not say how it is to be written: its name must end with {' or '.join(known)}."
+        f"{path} has no known format: its name must end with {' or '.join(known)}."
     )
 
 
 def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> None:
-    """Write a table in the way that the file's name says, whole or not at all; `load_features` reads it.
+    """Write a table atomically, in the format of the file's suffix; `load_features` reads it.
 
     Args:
         path: ends with one of `TABLES`.
@@ -51,5 +51,5 @@ def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> N
 
 def _text(frame: pl.DataFrame, suffix: str) -> bytes:
     text = frame.write_csv(separator="\t" if suffix.startswith(".tsv") else ",").encode()
-    # Without the time of writing, so that the same table gives the same file.
+    # Without a time stamp, so that the same table always gives the same file.
     return gzip.compress(text, mtime=0) if suffix.endswith(".gz") else text

@@ -1,1 +1,1 @@
-"""A client as a party: what it insists on beyond the agreement, and what it remembers."""
+"""A client as a party: its defences beyond the agreed terms, and its stored state."""

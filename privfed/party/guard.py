@@ -1,8 +1,8 @@
-"""Defences of one client, as policy: what it answers to, how often, and how coarsely.
+"""Defences in a client's policy: which questions it answers, how often, and how coarsely.
 
-Each answers an attack, none is a guarantee (docs/threat-model.md says what is left of the attack):
-probing with chosen centroids, differencing over many rounds, singletons. Only differential privacy
-bounds what totals tell.
+Each counters an attack (probing with chosen centroids, differencing over many rounds, clusters of single
+rows), but none is a guarantee: docs/threat-model.md says what remains of each attack. Only differential
+privacy bounds what totals reveal.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from privfed.errors import ArgumentError, PolicyError
 from privfed.numerics.distances import squared_differences
 
 ON_A_LINE = 1e-6
-"""Distance from a line, relative to the diameter of the domain, up to which a center is on it."""
+"""Largest distance from a line at which a center counts as on it, relative to the domain's diameter."""
 
 OUTSIDE = 0.5
 """How far momentum may carry an honest centroid beyond the domain, relative to its width."""
 
 JUMP = 0.25
-"""Movement of a centroid, relative to the diameter of the domain, that is a jump."""
+"""Least movement of a centroid that counts as a jump, relative to the domain's diameter."""
 
 
 def looks_chosen(centers: FloatArray, domain: Ranges) -> bool:
-    """Say whether centroids are such as an attacker chooses and data do not give.
+    """Say whether centroids look chosen by an attacker rather than computed from data.
 
-    A probing server cuts the domain into slabs by pairs of centroids along a line and parks the rest
-    far away. So: any centroid beyond the domain by more than half its width, or four and at least
-    half of them on one line, in two or more features. Rows that themselves lie on a line (one feature
-    that varies) are refused too: leave the guard off there. The work grows with n_clusters squared.
+    A probing server cuts the domain into slabs by pairs of centroids along a line, and puts the other
+    centroids far away. So centroids look chosen if one lies beyond the domain by more than half its width,
+    or if, with two or more features, at least four of them and at least half lie on one line. Data that
+    itself lies on a line (only one feature varies) gives such centroids too; do not use the guard for it.
+    The running time is quadratic in n_clusters.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
-        domain: as it was declared; what the question says of its ranges is the server's word.
+        domain: the declared domain; a question's own ranges come from the server and are not trusted.
     """
     beyond = OUTSIDE * domain.width
     if (centers < domain.low - beyond).any() or (centers > domain.high + beyond).any():
@@ -57,11 +58,11 @@ def looks_chosen(centers: FloatArray, domain: Ranges) -> bool:
 
 
 def _on_a_line(centers: FloatArray, start: FloatArray, near: float) -> int:
-    """Count the centers on a line through one of them, if more than a fifth of the others lie on it.
+    """Return the most centers on a line through `start`, if more than a fifth of the others are on the line.
 
-    Seen from there these all lie in one direction or the opposite one, and so at one height along any axis.
-    Sorted by height they are next to each other, and one of them has a quintile's rank: four lines have to be
-    tried.
+    Relative to `start`, the centers on one line have the same direction up to sign, and so project to the
+    same absolute value on any axis. Sorted by these values they are consecutive. If they are more than a
+    fifth of all, one of them has the rank of a quintile, so that only four lines have to be tried.
     """
     offsets = centers - start
     lengths = np.linalg.norm(offsets, axis=1)
@@ -69,7 +70,7 @@ def _on_a_line(centers: FloatArray, start: FloatArray, near: float) -> int:
     if not apart.size:
         return 0
     units = offsets[apart] / lengths[apart, None]
-    # Along an axis that no data are aligned with, other directions have other heights.
+    # The axis is arbitrary, so that different directions project to different values.
     heights = np.abs(units @ np.cos(1.0 + np.arange(centers.shape[1])))
     quintiles = [i * len(apart) // 5 for i in range(1, 5)]
     tried = units[np.argpartition(heights, quintiles)[quintiles]]
@@ -80,13 +81,13 @@ def _on_a_line(centers: FloatArray, start: FloatArray, near: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoarseQuestion(Question):
-    """A question as a client with a policy hears it: it shows no small group of the client's rows.
+    """Wraps a question on a client, so that answers show no small group of the client's rows.
 
-    It never travels. Clients of fewer rows than `min_count` answer zeros, as if they held none.
+    It is never sent. Clients with fewer rows than `min_count` answer zeros, as if they held none.
 
     Args:
-        inner: what was asked.
-        coarseness: the client's.
+        inner: the question that was asked.
+        coarseness: how coarsely the client answers.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -95,12 +96,12 @@ class CoarseQuestion(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """That of the question."""
+        """The declaration of `inner`."""
         return self.inner.declaration
 
     @property
     def spec(self) -> StatisticsSpec:
-        """That of the question."""
+        """The specification of `inner`."""
         return self.inner.spec
 
     def answer_all(
@@ -108,29 +109,29 @@ class CoarseQuestion(Question):
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
         large = [i for i, client in enumerate(clients) if client.n_rows >= self.coarseness.min_count]
-        told = [self.spec.unflatten(np.zeros(self.spec.size)) for _ in clients]
+        shown = [self.spec.unflatten(np.zeros(self.spec.size)) for _ in clients]
         if large:
             rows, draws = [clients[i] for i in large], [generators[i] for i in large]
             answers = self.inner.answer_coarsely(rows, draws, self.coarseness)
             for i, answer in zip(large, answers, strict=True):
-                # What rounding up carries beyond the ranges is no row outside: it is not counted as one.
-                told[i] = self.spec.unflatten(self.spec.clip(self.spec.flatten(answer))[0])
-        return told
+                # Rounded counts may exceed the ranges; clipping these is not counted as clipping rows.
+                shown[i] = self.spec.unflatten(self.spec.clip(self.spec.flatten(answer))[0])
+        return shown
 
 
 @lru_cache(maxsize=16)
 def _coarse(question: Question, coarseness: Coarseness) -> CoarseQuestion:
-    # One value for all clients of a process, so that they are answered for in one pass.
+    # The same object for all clients of a process, so that they are answered for in one pass.
     return CoarseQuestion(ranges=question.ranges, inner=question, coarseness=coarseness)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """What a client remembers of the centers that it was asked about.
+    """A client's memory of the centers and cells that it was asked about.
 
     Args:
-        jumps: how often they moved far.
-        last: of the last question that had any.
+        jumps: number of jumps of centers and changes of cells so far.
+        last: centers of the last question that had any.
         cells: encoding of the last question that counted rows in cells.
     """
 
@@ -139,12 +140,12 @@ class Moves:
     cells: bytes | None = None
 
     def to(self, centers: tuple[FloatArray, ...], cells: bytes | None, far: float) -> Moves:
-        """Return what is remembered after one more question.
+        """Return the memory after one more question.
 
         Args:
-            centers: that it names.
-            cells: its encoding, where it counts rows in cells.
-            far: how far centers move in a jump.
+            centers: the question's centers.
+            cells: the question's encoding if it counts rows in cells, else None.
+            far: movements above this distance are jumps.
         """
         moved = bool(self.last) and any(_moved(self.last, i, one) > far for i, one in enumerate(centers))
         changed = None not in (self.cells, cells) and self.cells != cells
@@ -152,24 +153,24 @@ class Moves:
 
 
 def _moved(last: Sequence[FloatArray], place: int, centers: FloatArray) -> float:
-    """Return how far the center that moved most is from where it was, or from the nearest of the last."""
+    """Return the largest movement of a center, from its last position or from the nearest last center."""
     if place < len(last) and last[place].shape == centers.shape:
         return float(np.linalg.norm(centers - last[place], axis=1).max())
-    # Another number of centers must not hide that they are elsewhere.
+    # With another number of centers, movements are measured from the nearest last center.
     return float(np.sqrt(squared_differences(centers, np.concatenate(last)).min(axis=1).max()))
 
 
 class GuardedAnswerer:
-    """A client's answerer behind its policy. Refusals depend on what was asked, never on data.
+    """A client's answerer that enforces its policy. Refusals depend on questions, never on data.
 
     Args:
         answerer: answers questions on the client's data.
-        policy: the client's.
-        store: keeps how many questions were answered, how often the centroids jumped, and the last ones.
+        policy: the client's policy.
+        store: keeps the number of answered questions and jumps, and the last centroids and cells.
         configuration: what the client agreed to.
 
     Raises:
-        ArgumentError: centroids are to be measured, and no domain is declared to measure them against.
+        ArgumentError: the policy checks positions of centroids, but no domain is declared.
     """
 
     def __init__(
@@ -183,8 +184,8 @@ class GuardedAnswerer:
         self._agreed = None if configuration is None else configuration.box
         if policy.measures and policy.domain is None and self._agreed is None:
             raise ArgumentError(
-                "probing_guard and max_jumps measure centroids against a declared domain, and none is: pass "
-                "domain=Box(low, high), or ClientPolicy(domain=...)."
+                "probing_guard and max_jumps compare centroids with a declared domain, but none is declared: "
+                "pass domain=Box(low, high), or ClientPolicy(domain=...)."
             )
         self._noised = configuration is not None and configuration.privacy is not None
 
@@ -192,7 +193,7 @@ class GuardedAnswerer:
         """Answer within the policy.
 
         Raises:
-            PolicyError: the policy refuses; its text is the code of the refusal.
+            PolicyError: the policy refuses; the text is the code of the refusal.
         """
         parts = [part.declaration for part in parts_of(question)]
         declared = [one for one in parts if one is not None]
@@ -212,7 +213,7 @@ class GuardedAnswerer:
         centers = tuple(center for one in declared for center in one.centers)
         if self._policy.probing_guard and any(looks_chosen(one, domain) for one in centers):
             raise PolicyError("policy:probing")
-        # Noised counts are paid for, whatever their cells.
+        # Changes of cells do not count under differential privacy, where noised counts are paid for.
         cells = None if self._noised or not _counts_in_cells(question) else question.to_bytes()
         moves = moves.to(centers, cells, JUMP * float(np.linalg.norm(domain.width)))
         if self._policy.max_jumps is not None and moves.jumps > self._policy.max_jumps:
@@ -220,7 +221,7 @@ class GuardedAnswerer:
         return moves
 
     def _box(self, n_features: int) -> Ranges:
-        """Return the box of the declared domain: the client's own first, else what was agreed on."""
+        """Return the box of the client's own domain if it declares one, else of the agreed domain."""
         if self._policy.domain is not None:
             low, high = self._policy.domain.bounds(n_features)
             return Ranges(low, high, 1)
@@ -233,12 +234,12 @@ class GuardedAnswerer:
         if coarseness is None:
             return self._answerer(question, index)
         statistics, clipped = self._answerer(_coarse(question, coarseness), index)
-        # Rows outside the ranges are a group of rows too.
+        # The number of rows outside the ranges is a count of rows too.
         return statistics, int(coarseness.kept(np.array([float(clipped)]))[0])
 
 
 def _counts_in_cells(question: Question) -> bool:
-    """Say whether a question counts rows in cells, rather than local centers that clients made of them."""
+    """Say whether a question counts rows in cells, rather than the clients' local centers."""
     parts = list(parts_of(question))
     in_cells = any(part.declaration is not None and part.declaration.n_cells > 0 for part in parts)
     return in_cells and not any(isinstance(part, Part) for part in parts)

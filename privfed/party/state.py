@@ -1,7 +1,7 @@
-"""Where a client keeps its state between messages.
+"""Storage of a client's state between messages.
 
-A stored state is never restored from a copy: a client that answers the same sum from two copies of
-its state may give both secrets of a peer. A client that lost its state sits out until the next set-up.
+A stored state must never be restored from a copy: a client that answers the same sum from two copies of its
+state may reveal both secrets of a peer. A client that lost its state sits out until the next set-up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
-        """Return the store itself: one process, one thread."""
+        """Yield the store itself; no lock is needed in one process and one thread."""
         yield self
 
     def load(self) -> Any | None:
@@ -41,10 +41,10 @@ class MemoryStore:
 
 
 class FileStore:
-    """State in a file that only its owner may read, locked and written through before a reply leaves.
+    """State in a file that only its owner may read, locked, and flushed to disk before a reply is sent.
 
     Args:
-        path: the file, in a folder that is made when it is needed; a lock file stands beside it.
+        path: the file; its folder is made when needed, and a lock file is kept beside it.
         encode: state -> bytes.
         decode: bytes -> state.
     """
@@ -54,8 +54,8 @@ class FileStore:
 
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:
-        """Hold an exclusive lock, so that two processes are never two answers."""
-        with _of_the_state():
+        """Hold an exclusive lock, so that two processes never answer from the same state."""
+        with _disk_errors():
             if not self._path.parent.exists():
                 make_folder(self._path.parent)
             lock = open_file(self._path.with_name(self._path.name + ".lock"), "ab")
@@ -67,36 +67,36 @@ class FileStore:
         """Return the state, or None where there is no file yet.
 
         Raises:
-            StateError: the file cannot be read, or is damaged. What this client has done is not known then,
-                so that nothing stands in for it.
+            StateError: the file cannot be read, or is damaged. It is then unknown what the client has
+                answered, so that no other state may replace it.
         """
-        with _of_the_state():
+        with _disk_errors():
             if not self._path.exists():
                 return None
             data = self._path.read_bytes()
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, ValueError):
-            # The decoder's own words may quote what it read.
+            # The decoder's message may quote what it read.
             raise StateError(
-                f"{self._path} is damaged, and with it what this client has done. Do not take an older copy; "
-                "let the client sit out, and begin anew with an agreement that it has answered nothing of."
+                f"{self._path} is damaged, so that it is unknown what this client has answered. Do not use "
+                "an older copy; let the client sit out, and begin a new fit under a new agreement."
             ) from None
 
     def save(self, state: Any) -> None:
-        """Replace the file atomically; return once file and folder are on disk.
+        """Replace the file atomically; return once file and folder are flushed to disk.
 
         Raises:
-            StateError: it cannot be written.
+            StateError: the file cannot be written.
         """
         data = self._encode(state)
-        with _of_the_state():
+        with _disk_errors():
             _write_through(self._path, data)
 
 
 @contextmanager
-def _of_the_state() -> Iterator[None]:
-    """Tell errors of the disk that holds a state from those of the code that runs beside it."""
+def _disk_errors() -> Iterator[None]:
+    """Turn OSErrors of the state's disk into StateErrors, to distinguish them from those of other code."""
     try:
         yield
     except OSError as error:

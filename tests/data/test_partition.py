@@ -247,7 +247,7 @@ def test_half_iid_needs_two_rows_a_client() -> None:
         ),
         pytest.param(
             {"kind": "cluster-wise", "y": np.arange(200), "clusters": [200, 200]},
-            "a cluster of 1 rows does not do for the 2 clients",
+            "a cluster of 1 rows is too small for the 2 clients",
             id="rows-for-all-holders",
         ),
     ],
