@@ -26,9 +26,7 @@ def check_suffix(path: Path, known: Sequence[str] = TABLES) -> str:
     for suffix in known:
         if path.name.lower().endswith(suffix):
             return suffix
-    raise ArgumentError(
-        f"{path} has no known format: its name must end with {' or '.join(known)}."
-    )
+    raise ArgumentError(f"{path} has no known format: its name must end with {' or '.join(known)}.")
 
 
 def write_table(path: Path, columns: Mapping[str, npt.NDArray[np.generic]]) -> None:

@@ -114,7 +114,7 @@ def test_declared_clients_stand_in_their_order(tmp_path: Path, write: Callable[[
 def test_a_list_of_clients_that_is_read_off_a_column_is_an_error_under_privacy(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
-    with pytest.raises(PrivacyError, match="are declared"):
+    with pytest.raises(PrivacyError, match="must be declared"):
         load_clients(write(tmp_path / "all"), group="client", private=True)
 
 
