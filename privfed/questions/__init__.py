@@ -1,1 +1,1 @@
-"""Questions that algorithms and metrics ask alike, each with its bounded form for differential privacy."""
+"""Questions that both algorithms and metrics ask, with their bounded forms for differential privacy."""

@@ -1,10 +1,10 @@
-"""Metrics under differential privacy: each question's bounded form, with a proven bound for one record.
+"""Bounded forms of the metrics' questions, with a proven bound on one record's contribution.
 
-A bounded form asks the same as its question; each record's contribution is clipped to its bound and
-truncated to a step, and the bounds follow from the farthest that a record of the domain can lie from its
-nearest center. All of an index's budget goes into its one sum.
+A bounded form computes the same statistics as its question, but clips each record's contribution to a bound
+and truncates it to a step. The bounds follow from the largest distance of a record of the domain to its
+nearest center. An index spends its whole budget on its one sum.
 
-Reveals to whoever opens the total: what the question reveals, with the noise that was paid for.
+Reveals to whoever opens the total: what the question reveals, with noise.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _HAIR = 1.0 - 2.0**-36
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _BoundedMetric(RecordBounded):
-    """A question with bounds, on their grid.
+    """A bounded form, whose answers lie on the grid of its bounds.
 
     Args:
-        reach: radius of a ball around the middle of the ranges that rows lie in; None where the ranges alone
-            bound them.
+        reach: radius of a ball around the midpoint of the ranges that contains all rows; None where rows are
+            only known to lie in the ranges.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
     signed: ClassVar[frozenset[str]] = frozenset()
-    """Entries that may be negative without noise."""
+    """Entries that may be negative even without noise."""
     reach: float | None = None
 
     def __post_init__(self) -> None:
@@ -75,25 +75,25 @@ class _BoundedMetric(RecordBounded):
         check_sizes("ranges", self.ranges.low, self.ranges.high)
         if len(centers) > MOST_SHARED:
             raise ArgumentError(f"an index needs at most {MOST_SHARED} centers, got {len(centers)}.")
-        with np.errstate(over="ignore"):  # A power that overflows is no bound.
+        with np.errstate(over="ignore"):  # A bound that overflows is refused by `check_bound`.
             for name, bound in self.bounds.items():
                 check_bound(f"the bound of {name}", bound.l2)
 
     def _to_center(self, centers: FloatArray) -> FloatArray:
-        """Bound the distance of a row of the ball to each center; infinite without a ball."""
+        """Return a bound on the distance of a row in the ball to each center; infinite without a ball."""
         if self.reach is None:
             return np.full(len(centers), np.inf)
         middle = (self.ranges.low + self.ranges.high) / 2.0
         return np.asarray(np.linalg.norm(centers - middle, axis=1) + self.reach)
 
     def _squared(self, centers: FloatArray) -> float:
-        """Bound the squared distance of a row to its nearest center, not below the least bound."""
+        """Return a bound on the squared distance of a row to its nearest center, at least `LEAST_BOUND`."""
         ball = float(self._to_center(centers).min()) ** 2
         return max(min(largest_distance(centers, self.ranges), ball), LEAST_BOUND)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """The question's entries, each up to the rows of a client times the bound of one."""
+        """The question's entries, each at most the rows of a client times the bound of one row."""
         rows = self.ranges.rows
         shapes = {entry.name: entry.shape for entry in self._plain.entries}
         return StatisticsSpec(
@@ -116,12 +116,12 @@ class _BoundedMetric(RecordBounded):
         return spec
 
     def _cut(self, name: str, values: FloatArray) -> FloatArray:
-        """Return contributions a hair below their bound, truncated to its step."""
+        """Return contributions scaled just below their bound, and truncated to the entry's step."""
         return truncated(values * _HAIR, step_of(self.bounds[name].l2))
 
 
 class _InClusters(_BoundedMetric, ClusterQuestion):
-    """Bounded forms with one value a record in the cell of its cluster."""
+    """Bounded forms in which a record adds a count and a value to its cluster's cell."""
 
     _value: ClassVar[str]
 
@@ -136,11 +136,11 @@ class _InClusters(_BoundedMetric, ClusterQuestion):
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """A count and a value in [0, largest] in one cell: a replacement in the cell changes it by that."""
+        """Bounds of a count and of a value in [0, largest], which a replacement in the cell may change by."""
         return {"count": counted(), self._value: Bound(self._largest, stay=1.0, move=2.0)}
 
     def summed(self, labels: np.ndarray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return each cluster's rows and the sum of their truncated values."""
+        """Return each cluster's number of rows and the sum of their clipped and truncated values."""
         cut = self._cut(self._value, np.minimum(values, self._largest))
         count, total = cell_sums(cut[:, None], labels, len(self.centers))
         return count, total[:, 0]
@@ -187,7 +187,7 @@ class BoundedScatter(_InClusters, ClusterScatter):
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """As for a value, and an offset of at most the farthest distance."""
+        """Bounds of the count, of an offset of at most the farthest distance, and of its square."""
         value = {"square": Bound(self._largest, stay=1.0, move=2.0)}
         return {"count": counted(), "offset": in_cells(self.farthest), **value}
 
@@ -209,7 +209,7 @@ class BoundedInertia(_BoundedMetric, Inertia):
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """One squared distance, at most that of the farthest row."""
+        """Bounds of one squared distance, at most that of the farthest row, and of the row count."""
         return {"inertia": magnitude(self._squared(self.centers)), "rows": lone_count()}
 
     def answer_all(
@@ -228,16 +228,17 @@ class BoundedInertia(_BoundedMetric, Inertia):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedSpread(_BoundedMetric, FuzzySpread):
-    """`FuzzySpread` with bounds: a record's distance enters all clusters, whatever its memberships.
+    """`FuzzySpread` with bounds. A record's distances enter all clusters, whatever its memberships.
 
-    So the bound is not that of one cell. For q = 1 it is the largest of the roots of
-    sum_i ||x - c_i||^2 over the domain: in a box feature by feature one of its ends; in a ball, as the sum
-    is k ||x - mean||^2 + sum_i ||c_i - mean||^2, the point farthest from the centers' mean.
+    So the bound is on the vector of its distances to all centers. For q = 1 it is the largest root of
+    sum_i ||x - c_i||^2 over the domain. In a box each feature attains the maximum at one of its ends. In a
+    ball the sum is k ||x - mean||^2 + sum_i ||c_i - mean||^2, largest at the point farthest from the
+    centers' mean.
     """
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """Bounds of the vector of distances, of memberships that sum to 1, and of the row."""
+        """Bounds of the vector of distances, of memberships that sum to 1, and of the row count."""
         low, high = (np.square(end - self.centers) for end in (self.ranges.low, self.ranges.high))
         if self.q == 1.0:
             mean = self.centers.mean(axis=0, keepdims=True)
@@ -245,7 +246,7 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
             ball = len(self.centers) * float(self._to_center(mean)[0]) ** 2 + around
             box = float(np.maximum(low.sum(axis=0), high.sum(axis=0)).sum())
         else:
-            with np.errstate(over="ignore"):  # The box then bounds them, or the question is an error.
+            with np.errstate(over="ignore"):  # The smaller bound counts; it is an error if both overflow.
                 ball = float(np.square(self._to_center(self.centers) ** self.q).sum())
                 box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
         spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
@@ -254,13 +255,13 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients; no row's distances depend on the rows beside it."""
+        """Answer for several clients; a row's distances do not depend on other rows."""
         return [self._from(distances_alone(client.features, self.centers)) for client in clients]
 
     def _from(self, distances: FloatArray) -> Statistics:
         powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
-        with np.errstate(over="ignore"):  # What is infinitely longer than the bound adds nothing.
-            # Center by center: NumPy adds a lone column in another order than many.
+        with np.errstate(over="ignore"):  # A vector of infinite length is clipped to zero.
+            # Added in sequence, since NumPy's sum adds a single column in another order than several.
             length = np.sqrt(reduce(np.add, np.square(powers)))
         spread = self._cut("spread", powers * np.minimum(1.0, most / np.maximum(length, most)))
         membership = self._cut("membership", shares(distances, self.m))
@@ -273,9 +274,9 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedTable(_BoundedMetric, Contingency):
-    """`Contingency` with bounds: a record is counted once, or not at all."""
+    """`Contingency` with bounds: a record is counted once, or not at all without a known label."""
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """A count in one cell."""
+        """The bound of a count in one cell."""
         return {"table": counted()}

@@ -1,15 +1,16 @@
-"""Sums whose sensitivity to one record is proven: counts in cells, clipped offsets, capped distances.
+"""Sums with proven sensitivity to one record: counts in cells, clipped offsets, capped distances.
 
 Each record falls into one cell and has one offset (from a point that belongs to the cell). It adds 1 to
 the cell's count, its offset, clipped to a radius, to the cell's sum, and the capped length of the offset
-to one sum of distances. So adding a record moves counts by 1, sums by at most the radius and distances
-by at most the radius, each in L2 norm. Replacing one moves, with D the radius: counts and sums by
-(0, 2 D) where both records share the cell, (sqrt 2, sqrt 2 D) where they do not; distances by at most D.
+to one sum of distances. So adding a record changes counts by 1, sums by at most the radius and distances
+by at most the radius, each in L2 norm. Replacing a record changes, with D the radius, counts and sums by
+at most (0, 2 D) where both records share the cell, and by (sqrt 2, sqrt 2 D) where they do not; distances
+by at most D.
 
-Contributions are clipped a hair below the radius, then truncated toward zero to the entry's step: no
-rounding of a norm makes one longer than its bound.
+Contributions are clipped slightly below the radius, then truncated toward zero to the entry's step, so that
+rounding of a norm never makes one longer than its bound.
 
-Reveals to whoever opens the totals: these sums, with the noise that they were paid for.
+Reveals to whoever opens the totals: these sums, with noise.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from privfed.privacy.bounds import (
 from privfed.questions.lloyd import check_centers
 
 HAIR = 1.0 - 2.0**-36
-"""Clipped lengths stay below their bound by this factor: rounding of a norm over d < 2^16 is far less."""
+"""Factor by which clipped lengths stay below their bound; the rounding of norms with d < 2^16 is far less."""
 
 MOST_CELLS = 1 << 17
 
@@ -53,12 +54,13 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SumsInCells(Question):
-    """Questions of counts, sums of offsets and distances, of which a client's rows each have a share.
+    """Questions for counts, sums of offsets and sums of distances of a client's rows in cells.
 
-    Statistics, those that `asks` names: `count` (n_cells,), `sum` (n_cells, n_features), `distance` (1,).
+    Statistics, as far as `asks` names them: `count` (n_cells,), `sum` (n_cells, n_features),
+    `distance` (1,).
 
     Args:
-        radius: bound on a row's offset, in [2^-450, 2^450].
+        radius: length to which a row's offset is clipped, in [2^-450, 2^450].
     """
 
     asks: ClassVar[tuple[str, ...]] = ("count", "sum")
@@ -76,7 +78,7 @@ class SumsInCells(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OffsetSums(SumsInCells, RecordBounded):
-    """Questions that add up counts, clipped offsets and capped distances, each row in one cell."""
+    """Questions for counts, clipped offsets and capped distances, with each row in one cell."""
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
 
@@ -97,11 +99,11 @@ class OffsetSums(SumsInCells, RecordBounded):
 
     @abstractmethod
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's cell, (n_rows,), and its offset before clipping, (n_rows, n_features)."""
+        """Return each row's cell, (n_rows,), and its offset before clipping, float64 (n_rows, n_features)."""
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """Bounds of a count of one, and of offsets and distances up to the radius."""
+        """Bounds of a count of 1, and of offsets and distances up to the radius."""
         known = {
             "count": counted() if self.n_cells > 1 else lone_count(),
             "sum": in_cells(self.radius),
@@ -111,7 +113,7 @@ class OffsetSums(SumsInCells, RecordBounded):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each up to its bound."""
+        """Entries of at most the rows of a client times the bound of one row."""
         shapes = {"count": (self.n_cells,), "sum": (self.n_cells, self.ranges.n_features), "distance": (1,)}
         return StatisticsSpec(
             *(
@@ -129,12 +131,12 @@ class OffsetSums(SumsInCells, RecordBounded):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass: sums of multiples of a step are exact in any order."""
+        """Answer for several clients in one pass; sums of multiples of a step are exact in any order."""
         rows = [client.features for client in clients]
         if rows[0].shape[1] <= FEW_FEATURES:
             placed = [self.place(rows[0] if len(rows) == 1 else np.concatenate(rows))]
         else:
-            # One matrix product a client: its result must not depend on who else is in the stack.
+            # One matrix product a client, so that a client's result does not depend on the others.
             placed = [self.place(own) for own in rows]
         cells = np.concatenate([cell for cell, _ in placed])
         offsets = placed[0][1] if len(placed) == 1 else np.concatenate([offset for _, offset in placed])
@@ -162,10 +164,10 @@ class OffsetSums(SumsInCells, RecordBounded):
 
 
 def check_point(point: FloatArray, ranges: Ranges) -> None:
-    """Check a point that came with a question.
+    """Check the point of a question.
 
     Raises:
-        ArgumentError: not as many values as the ranges have features, or one that is too large.
+        ArgumentError: it has not one value a feature of the ranges, or one is too large.
     """
     if point.shape != (ranges.n_features,):
         raise ArgumentError(f"a point needs {ranges.n_features} values, got shape {point.shape}.")
@@ -188,7 +190,7 @@ class _FromPoint(OffsetSums):
 
     @property
     def n_cells(self) -> int:
-        """One: all rows together."""
+        """One cell, which holds all rows."""
         return 1
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -199,7 +201,7 @@ class _FromPoint(OffsetSums):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SizeSums(_FromPoint):
-    """Ask how many rows there are, and how far from a point they lie together."""
+    """Ask for the number of rows and the sum of their distances from a point."""
 
     asks: ClassVar[tuple[str, ...]] = ("count", "distance")
 
@@ -215,10 +217,10 @@ class CenterSum(_FromPoint):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DistanceHistogram(_FromPoint):
-    """Ask how many rows lie in each of some equally wide shells around a point, and how far in sum.
+    """Ask for counts of rows in equally wide shells around a point, and the sum of all distances from it.
 
     Args:
-        n_bins: shells of [0, radius]; rows beyond lie in the last.
+        n_bins: number of shells of [0, radius]; rows beyond count in the last.
     """
 
     asks: ClassVar[tuple[str, ...]] = ("count", "distance")
@@ -263,7 +265,7 @@ class HashSums(_FromPoint):
         return 1 << len(self.normals)
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's cell by its sides of the hyperplanes, and its offset."""
+        """Return each row's cell, given by its side of each hyperplane, and its offset."""
         offsets = rows - self.center
         sides = [products(offsets, normal) > 0.0 for normal in self.normals]
         cells = np.zeros(len(rows), dtype=np.intp)
@@ -275,12 +277,12 @@ class HashSums(_FromPoint):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GridSums(OffsetSums):
-    """Ask for counts, and sums of offsets from the cell's middle, in a grid over the ranges.
+    """Ask for counts, and sums of offsets from the cells' midpoints, in a grid over the ranges.
 
-    The radius must be half a cell's diagonal, or more, for nothing to be clipped.
+    With a radius of at least half a cell's diagonal, nothing is clipped.
 
     Args:
-        per_axis: cells along each axis.
+        per_axis: number of cells along each axis.
     """
 
     per_axis: int
@@ -301,14 +303,14 @@ class GridSums(OffsetSums):
         return np.maximum(self.ranges.width, np.finfo(np.float64).tiny) / self.per_axis
 
     def middles(self) -> FloatArray:
-        """Return the middle of each cell, float64 of shape (n_cells, n_features)."""
+        """Return the midpoint of each cell, float64 of shape (n_cells, n_features)."""
         shape = (self.per_axis,) * self.ranges.n_features
         index = np.stack(np.unravel_index(np.arange(self.n_cells), shape), axis=1)
         middles: FloatArray = self.ranges.low + (index + 0.5) * self.widths
         return middles
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's cell, and its offset from the cell's middle."""
+        """Return each row's cell, and its offset from the cell's midpoint."""
         index = np.clip(np.floor((rows - self.ranges.low) / self.widths), 0, self.per_axis - 1)
         offsets = rows - (self.ranges.low + (index + 0.5) * self.widths)
         shape = (self.per_axis,) * rows.shape[1]
@@ -318,7 +320,7 @@ class GridSums(OffsetSums):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RelativeSums(OffsetSums):
-    """Ask for a Lloyd step: counts and sums of offsets of the rows nearest to each center, and distances.
+    """Ask for a Lloyd step: counts and offset sums of the rows nearest to each center, and distances.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
@@ -329,7 +331,7 @@ class RelativeSums(OffsetSums):
 
     @property
     def declaration(self) -> Declaration:
-        """Counts of rows and sums of their offsets, by centers; distances of all rows."""
+        """Counts of rows and sums of their offsets for each center; distances of all rows."""
         return Declaration(self._row_counts, (self.centers,))
 
     def __post_init__(self) -> None:
@@ -349,12 +351,12 @@ class RelativeSums(OffsetSums):
 
 
 def nearest_centers(rows: FloatArray, centers: FloatArray) -> IntArray:
-    """Return each row's nearest center, (n_rows,), whatever rows lie beside it."""
+    """Return each row's nearest center, intp of shape (n_rows,), independent of the other rows."""
     if rows.shape[1] > FEW_FEATURES:
         return assign_alone(rows, centers)
     labels = np.empty(len(rows), dtype=np.intp)
     for first in range(0, len(rows), _BLOCK):
-        # Column by column all stays in the processor's cache: up to three times as fast as whole rows.
+        # Column by column, all data stay in the processor's cache: up to three times as fast as by rows.
         columns = np.ascontiguousarray(rows[first : first + _BLOCK].T)
         distances = np.zeros((len(centers), columns.shape[1]))
         for column, values in zip(columns, centers.T, strict=True):

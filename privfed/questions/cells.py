@@ -1,4 +1,4 @@
-"""Public cells through a point, and counts and sums of the rows in them.
+"""Public cells whose borders pass through a point, and counts and sums of the rows in them.
 
 Reveals to whoever opens the total: how many rows of all clients lie in each cell, and their sum. A
 cell can hold a single row.
@@ -26,13 +26,13 @@ from privfed.questions.ranges import Located
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cells(Question):
-    """Questions that place rows in public cells through a point.
+    """Questions that assign rows to public cells: a grid, or the cells between hyperplanes.
 
     Args:
-        center: point that the cells' borders pass through, float64 of shape (n_features,).
-        normals: normals of the hyperplanes, float64 of shape (n_planes, n_features); without rows
-            the cells are a grid.
-        per_axis: grid cells to each side of `center` along each axis; 0 with hyperplanes.
+        center: point through which the cells' borders pass, float64 of shape (n_features,).
+        normals: normals of the hyperplanes, float64 of shape (n_planes, n_features); with n_planes = 0 the
+            cells form a grid.
+        per_axis: number of grid cells on each side of `center` along each axis; 0 with hyperplanes.
     """
 
     center: FloatArray
@@ -60,14 +60,14 @@ class Cells(Question):
         return 1 << len(self.normals)
 
     def cells(self, rows: FloatArray) -> IntArray:
-        """Return the cell of each row."""
+        """Return the cell of each row, intp of shape (n_rows,)."""
         if not self.per_axis:
             sides = (rows - self.center) @ self.normals.T > 0
             return sides @ (1 << np.arange(len(self.normals)))
         below = np.maximum(self.center - self.ranges.low, np.finfo(np.float64).tiny)
         above = np.maximum(self.ranges.high - self.center, np.finfo(np.float64).tiny)
         offset = rows - self.center
-        with np.errstate(over="ignore"):  # A side without width has rows only by rounding.
+        with np.errstate(over="ignore"):  # On a side of width zero, offsets are only rounding errors.
             steps = offset / np.where(offset < 0, below, above) * self.per_axis
         index = np.clip(np.floor(steps), -self.per_axis, self.per_axis - 1).astype(np.intp) + self.per_axis
         return np.asarray(
@@ -92,7 +92,7 @@ class CellSums(Cells):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Counts up to the rows of a client; sums up to that many rows of the ranges."""
+        """Counts of at most the rows of a client; sums of at most that many rows in the ranges."""
         count = Entry("count", (self.n_cells,), 0.0, self.ranges.rows, RESOLUTION)
         return StatisticsSpec(count, sums_entry("sum", self.n_cells, self.ranges))
 
@@ -108,7 +108,7 @@ class CellSums(Cells):
 
 
 class Layout(NamedTuple):
-    """Where cells lie; see `Cells`."""
+    """Position of cells, with the fields of `Cells`."""
 
     center: FloatArray
     normals: FloatArray
@@ -116,11 +116,11 @@ class Layout(NamedTuple):
 
 
 def cell_layout(located: Located, n_clusters: int, rng: np.random.Generator) -> Layout:
-    """Place cells through the mean: a grid for few features, random hyperplanes for more."""
+    """Return cells whose borders pass through the mean: a grid for few features, else random hyperplanes."""
     d, wanted = located.ranges.n_features, cells_wanted(located.n_rows, n_clusters)
     if d <= GRID_FEATURES:
         return Layout(located.mean, np.empty((0, d)), per_axis(wanted, d))
     directions = rng.standard_normal((d, n_planes(wanted)))
-    # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.
+    # Orthogonal normals give more equal cells than independent ones, if there are enough dimensions.
     normals = np.linalg.qr(directions)[0].T if directions.shape[1] <= d else directions.T
     return Layout(located.mean, normals, 0)

@@ -1,9 +1,9 @@
-"""How many rows clients hold, under differential privacy of whole clients: one noised histogram.
+"""The number of rows that clients typically hold, from one noised histogram.
 
-Where each client counts as one record, a client's sums are divided by a number of rows that is the same
-for all, and larger clients' by their own number.
+Under differential privacy of whole clients, a client's sums are divided by this number, or by the client's
+own number of rows where that is larger.
 
-Reveals to whoever opens the total, noised: how many clients hold about how many rows.
+Reveals to whoever opens the total, with noise: how many clients hold about how many rows.
 """
 
 from __future__ import annotations
@@ -31,23 +31,26 @@ PER_OCTAVE, N_SIZES = 2, 50
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClientSizes(Question):
-    """Ask how many clients hold how many rows, two bins an octave. Statistics: `clients` (N_SIZES,)."""
+    """Ask for a histogram of clients by number of rows, with logarithmic bins, two an octave.
+
+    Statistics: `clients` (N_SIZES,).
+    """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
 
     @property
     def declaration(self) -> Declaration:
-        """Clients."""
+        """Nothing: the entry counts clients, not rows."""
         return Declaration()
 
     @property
     def client_limits(self) -> dict[str, float]:
-        """One mark a client."""
+        """Each client adds 1 to one bin."""
         return {"clients": 1.0}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """One mark a client."""
+        """Values in [0, 1], since each client adds 1 to one bin."""
         return StatisticsSpec(Entry("clients", (N_SIZES,), 0.0, 1.0, step_of(1.0)))
 
     def answer_all(
@@ -60,7 +63,12 @@ class ClientSizes(Question):
 
 
 def typical_size(ranges: Ranges, share: float = SIZE_SHARE) -> Conversation[float]:
-    """Find a number of rows that about four in five clients do not exceed, with a share of the budget."""
+    """Find a number of rows that about four in five clients do not exceed, by one noised histogram.
+
+    Args:
+        ranges: ranges of the data; their bound on a client's rows also bounds the result.
+        share: share of the budget that the histogram costs.
+    """
     ask = Ask(
         ClientSizes(ranges=ranges),
         purpose="client sizes",
@@ -69,7 +77,7 @@ def typical_size(ranges: Ranges, share: float = SIZE_SHARE) -> Conversation[floa
     )
     total = yield ask
     counts, noise = total.statistics["clients"], (total.noise_std or {})["clients"]
-    # Bins that noise alone may fill are left out: many of them would outweigh the few that are full.
+    # Bins that noise alone may fill are left out: there are many, and they would outweigh the full ones.
     sure = np.where(counts > 3.0 * noise, counts, 0.0)
     if not sure.any():
         sure = np.where(counts == counts.max(), 1.0, 0.0)

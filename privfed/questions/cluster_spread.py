@@ -1,15 +1,14 @@
-"""How tight and how far apart clusters are, as sums: distances, silhouettes, scatter.
+"""Questions about the compactness and separation of clusters: distances, silhouettes, scatter.
 
-Each row belongs to its nearest center.
+Each row belongs to the cluster of its nearest center.
 
 Sources: Davies and Bouldin, A Cluster Separation Measure, PAMI 1979; Calinski and Harabasz, A Dendrite
 Method for Cluster Analysis, 1974; Vendramin, Campello and Hruschka, Relative Clustering Validity
 Criteria, 2010 (simplified silhouette); Triebe and Rajagopal, Federated K-Means, 2019 (mean distance).
 
-Reveals to whoever opens the totals, over all clients: how many rows are nearest to each center, and of
-each cluster's rows the sum of their distances (`ClusterDistances`), of their silhouettes
-(`ClusterSilhouettes`), or the sum of them all and of their squared distances (`ClusterScatter`). A
-cluster can hold a single row.
+Reveals to whoever opens the totals, over all clients: how many rows each cluster has, and the sum of their
+distances (`ClusterDistances`), of their silhouettes (`ClusterSilhouettes`), or of the rows themselves and of
+their squared distances (`ClusterScatter`). A cluster can hold a single row.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from privfed.numerics.distances import IntArray, assign_alone, cell_sums, neares
 from privfed.questions.inertia import _RESOLUTION, _SLACK, _check_centers, largest_distance
 
 LARGEST_POWER = 8.0
-"""Largest q of the Davies-Bouldin index: higher powers of distances lose small clusters' digits."""
+"""Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
 
 _TINY = 2.0**-1000
 
 
 def distances_to(rows: FloatArray, centers: FloatArray, labels: IntArray) -> FloatArray:
-    """Return each row's distance to the center of its label, from differences: exact near zero too.
+    """Return each row's distance to the center of its label, (n_rows,).
 
-    No other row changes a row's distance, not even in the last bit.
+    It is computed from differences, which is accurate near zero too, and does not depend on other rows.
     """
     return lengths(rows - centers[labels])
 
@@ -60,17 +59,17 @@ class ClusterQuestion(Question):
 
     @property
     def farthest(self) -> float:
-        """Bound on the distance of a row to its nearest center."""
+        """A bound on the distance of a row to its nearest center."""
         return float(np.sqrt(max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)))
 
     def per_cluster(self, name: str, largest: float) -> Entry:
-        """Describe sums over clusters of values in [0, largest], one a row."""
+        """Return the entry for each cluster's sum of values in [0, largest], one value a row."""
         high = self.ranges.rows * largest * _SLACK
         return Entry(name, (len(self.centers),), 0.0, high, max(largest * _RESOLUTION, _TINY))
 
     @property
     def count(self) -> Entry:
-        """Describe the rows nearest to each center."""
+        """The entry for the number of rows nearest to each center."""
         return Entry("count", (len(self.centers),), 0.0, self.ranges.rows, _RESOLUTION)
 
     def summed(self, labels: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -87,7 +86,7 @@ class ClusterDistances(ClusterQuestion):
     Statistics: `count` (n_clusters,), `distance` (n_clusters,).
 
     Args:
-        power: to which each distance is raised, q of Davies and Bouldin.
+        power: exponent of each distance, q of Davies and Bouldin.
     """
 
     power: float = 1.0
@@ -105,7 +104,7 @@ class ClusterDistances(ClusterQuestion):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each at most as far as a corner of the ranges."""
-        with np.errstate(over="ignore"):  # What is not finite is an error of the entry.
+        with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
             largest = float(np.float64(self.farthest) ** self.power)
         return StatisticsSpec(self.count, self.per_cluster("distance", largest))
 
@@ -142,7 +141,7 @@ class ClusterSilhouettes(ClusterQuestion):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most one a row."""
+        """Values of at most 1 a row."""
         return StatisticsSpec(self.count, self.per_cluster("silhouette", 1.0))
 
     def answer_all(
@@ -157,7 +156,7 @@ class ClusterSilhouettes(ClusterQuestion):
         own = np.sqrt(squares[every, labels])
         squares[every, labels] = np.inf
         other = np.sqrt(squares.min(axis=1))
-        # (b - a) / max(a, b); both are zero for a row on two centers, whose silhouette is zero.
+        # (b - a) / max(a, b); for a row on two coinciding centers both are zero, and so is its silhouette.
         larger = np.maximum(own, other)
         ratio = np.divide(np.minimum(own, other), larger, out=np.ones_like(own), where=larger > 0)
         count, total = self.summed(labels, 1.0 - ratio)
@@ -200,7 +199,7 @@ class ClusterScatter(ClusterQuestion):
 
     def _one(self, rows: FloatArray) -> Statistics:
         labels = assign_alone(rows, self.centers)
-        # Rows relative to their centers are short, also where the data lies far from the origin.
+        # Offsets from centers are short, even where the data lies far from the origin.
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
         distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
         return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])

@@ -1,7 +1,7 @@
 """Agreement of clusters with labels, from one summed contingency table.
 
-Labels lie with the clients. Reveals to whoever opens the total: how many rows of each label are in
-each cluster, over the whole cohort; nothing of a single client.
+Labels stay with the clients. Reveals to whoever opens the total: how many rows of each label are in
+each cluster, over the whole cohort; no client's own counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Contingency(Question):
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
-        n_labels: number of label codes; codes from 0 to n_labels - 1.
+        n_labels: number of label codes, which are 0 to n_labels - 1; rows with other codes are not counted.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
@@ -46,12 +46,12 @@ class Contingency(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Counts of rows."""
+        """The table counts rows."""
         return Declaration((RowCounts("table"),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Counts up to the rows of a client."""
+        """Counts of at most the rows of a client."""
         return StatisticsSpec(
             Entry("table", (self.n_labels, len(self.centers)), 0.0, self.ranges.rows, 2.0**-30)
         )
@@ -75,11 +75,11 @@ class Agreement:
     """Agreement of clusters with labels.
 
     Args:
-        accuracy: share of rows whose cluster's most frequent label is theirs; several clusters may
-            share a label (section 3.3 of Holzer et al. 2023).
+        accuracy: share of rows whose label is the most frequent one in their cluster; several clusters may
+            have the same most frequent label (section 3.3 of Holzer et al. 2023).
         homogeneity: 1 when each cluster holds one label only.
         completeness: 1 when each label lies in one cluster only.
-        v_measure: harmonic mean of the two (Rosenberg and Hirschberg 2007).
+        v_measure: harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007).
         adjusted_rand_index: Rand index corrected for chance (Hubert and Arabie 1985).
     """
 
@@ -91,7 +91,7 @@ class Agreement:
 
 
 def agreement(table: FloatArray) -> Agreement:
-    """Return the agreement that a contingency table (n_labels, n_clusters) stands for.
+    """Return the agreement scores of a contingency table, float64 of shape (n_labels, n_clusters).
 
     Raises:
         ArgumentError: the table holds no rows.

@@ -1,14 +1,14 @@
-"""Sums behind the fuzzy objective and the fuzzy Davies-Bouldin index.
+"""Questions for the fuzzy objective and the fuzzy Davies-Bouldin index.
 
 Stallmann and Wilbik 2022 (FedFuzzDB), equations 4 and 7 to 13; Vergani and Binaghi 2018. A cluster's spread
-takes in all rows, S_i = U_i (mean ||x - c_i||^q)^(1/q) with U_i the mean membership, and the index is
-the mean over i of the largest (S_i + S_j) / M_ij over j != i: the smaller, the better.
+is over all rows, S_i = U_i (mean ||x - c_i||^q)^(1/q) with U_i the mean membership, and the index is
+the mean over i of the largest (S_i + S_j) / M_ij over j != i; a smaller index is better.
 
-Reveals to whoever opens the total, over all clients: for each center the sum of all rows' distances to
+Reveals to whoever opens the total, over all clients: for each center, the sum of all rows' distances to
 it to the power q, the sum of their memberships, and the number of rows. The paper proposes to hide each
-client's number of rows N_l, since spread, memberships and N_l make equations for its rows. Here nothing
-of a single client is seen. Hiding N_l alone would protect nothing: memberships of a row add up to one,
-so that N_l is exactly the sum of the client's sums of memberships.
+client's number of rows N_l, since spread, memberships and N_l give equations for its rows. Here no client's
+own values are seen. Hiding N_l alone would not help: the memberships of a row add up to 1, so that N_l
+equals the sum of the client's memberships over all clusters.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _SMALLEST_STEP = 2.0**-1000
 
 
 def _farthest(centers: FloatArray, ranges: Ranges) -> FloatArray:
-    """Bound the squared distance of a row in `ranges` to each center, float64 of shape (n_clusters,)."""
+    """Return bounds on a row's squared distance to each center, float64 of shape (n_clusters,)."""
     corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
-    with np.errstate(over="ignore"):  # Too far is an error of the entry that it is for.
+    with np.errstate(over="ignore"):  # The entry refuses a bound that is not finite.
         farthest: FloatArray = np.maximum(np.square(corner).sum(axis=1), np.finfo(np.float64).tiny)
     return farthest
 
 
 def _sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
-    """Describe a sum over the rows of values in [0, largest]."""
+    """Return the entry for a sum of values in [0, largest], one value a row."""
     step = np.maximum(np.asarray(largest) * _RESOLUTION, _SMALLEST_STEP)
     return Entry(name, shape, 0.0, rows * np.asarray(largest) * _SLACK, step)
 
@@ -69,26 +69,26 @@ class _Fuzzy(Question):
         return [self._from(Distances(client.features).to(self.centers)) for client in clients]
 
     def _from(self, distances: FloatArray) -> Statistics:
-        """Answer from squared distances (n_clusters, n_rows)."""
+        """Return the answer, given squared distances, float64 of shape (n_clusters, n_rows)."""
         raise NotImplementedError
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FuzzyObjective(_Fuzzy):
-    """Ask for what fuzzy c-means minimises (eq. 4), and for the hard score beside it.
+    """Ask for the fuzzy c-means objective (eq. 4), and for the inertia of hard assignments.
 
     Statistics: `objective` (1,) = sum of u^m ||x - c||^2, `inertia` (1,), `rows` (1,).
     """
 
     @property
     def declaration(self) -> Declaration:
-        """All rows of a client."""
+        """The number of a client's rows, and the sums over the same rows."""
         return Declaration((RowCounts("rows", ("objective", "inertia")),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most a corner of the ranges for each row of a client: J_m is never above the inertia."""
+        """Each row adds at most the squared distance of a corner: the objective never exceeds the inertia."""
         farthest = float(_farthest(self.centers, self.ranges).min())
         return StatisticsSpec(
             _sum_entry("objective", (1,), farthest, self.ranges.rows),
@@ -130,12 +130,12 @@ class FuzzySpread(_Fuzzy):
 
     @property
     def declaration(self) -> Declaration:
-        """Sums of memberships: what the small ones leave of the rows is all that is shown."""
+        """Sums of memberships; where small ones are suppressed, `rows` and `spread` shrink in proportion."""
         return Declaration((RowCounts("membership", totals=("rows", "spread")),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each as far as a corner of the ranges and of membership 1."""
+        """Each row adds at most the distance of a corner of the ranges, and a membership of 1."""
         k, rows = len(self.centers), self.ranges.rows
         return StatisticsSpec(
             _sum_entry("spread", (k,), self._largest(), rows),
@@ -150,9 +150,15 @@ class FuzzySpread(_Fuzzy):
 
 
 def index_from(total: Statistics, centers: FloatArray, p: float, q: float) -> float:
-    """Return the index (eq. 7 to 9 with the spread of eq. 12) that a total of `FuzzySpread` stands for.
+    """Return the index (eq. 7 to 9 with the spread of eq. 12) from a total of `FuzzySpread`.
 
-    Infinite where two centers coincide: they are one cluster, not two.
+    It is infinite where two centers coincide, since they are then one cluster.
+
+    Args:
+        total: total of `FuzzySpread`.
+        centers: the question's centers, float64 of shape (n_clusters, n_features).
+        p: order of the norm of differences of centers.
+        q: power of the distances in the question.
     """
     rows = max(float(total["rows"][0]), 1.0)
     spread = total["membership"] / rows * (total["spread"] / rows) ** (1.0 / q)

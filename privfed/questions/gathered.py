@@ -1,8 +1,8 @@
-"""The union of the clients' local points, gathered, and how many they are.
+"""Gathering the union of the clients' local points, and counting them.
 
-The servers of FKM and k-FED, as published, see every client's local centroids. Over a sum that shows
-contributions that can be had: each client's padded points are its statistics, and the union is read
-from the contributions, never from the total. Over every other sum the same k-means is made of sums
+In FKM and k-FED, as published, the server sees every client's local centroids. A secure sum that shows
+contributions supports this: each client's padded points are its statistics, and the union is read
+from the contributions, never from the total. Over other sums the same k-means is computed from sums
 (`privfed.questions.local_points.summed_kmeans`).
 
 Reveals to whoever opens the totals: `GatheredPoints` shows each client's points and their weights to
@@ -35,18 +35,18 @@ Sending = TypeVar("Sending")
 
 @runtime_checkable
 class PreparedPoints(Protocol):
-    """Local points that can be made for several simulated clients in one pass."""
+    """Local points that can be computed for several simulated clients in one pass."""
 
     def prepare(self, clients: Sequence[ClientData]) -> None:
-        """Put into each client's cache exactly what `LocalPoints.make` would give."""
+        """Put the exact results of `LocalPoints.make` into each client's cache."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _FewPoints(Question):
-    """Questions about at most so many points of a client.
+    """Questions about at most `most` points of each client.
 
     Args:
-        points: what the points are.
+        points: how clients compute their points.
         most: most points of a client.
     """
 
@@ -62,22 +62,22 @@ class _FewPoints(Question):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GatheredPoints(_FewPoints):
-    """Ask for the client's own points, padded with zeros, and their weights.
+    """Ask for each client's own points, padded with zeros, and their weights.
 
-    Shows each client's local centroids, and how many rows each has, to whoever sees contributions.
+    Whoever sees contributions learns each client's local centroids, and how many rows each has.
 
-    Statistics: `point` (most, n_features), `weight` (most,). What has weight zero is padding; points
-    beyond `most` are left out.
+    Statistics: `point` (most, n_features), `weight` (most,). Points of weight zero are padding; a client's
+    points beyond `most` are left out.
     """
 
     @property
     def declaration(self) -> Declaration:
-        """Weights, and the points, which are means, where weights count rows."""
+        """Where weights count rows: the weights, and the points as means of the same rows."""
         return Declaration(row_counts=self.points.row_counts("weight", means="point"))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Points in the ranges, or zero; weights up to the heaviest of a client."""
+        """Points in the ranges, or zero; weights of at most a client's largest total weight."""
         low, high = self.ranges.low, self.ranges.high
         point = Entry(
             "point",
@@ -121,12 +121,12 @@ class PointCount(_FewPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Points, not rows."""
+        """Nothing: the entry counts points, not rows."""
         return Declaration()
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most `most`."""
+        """A count of at most `most`."""
         return StatisticsSpec(Entry("points", (1,), 0.0, self.most, RESOLUTION))
 
     def answer_all(
@@ -155,13 +155,13 @@ def gather_points(
     purpose: str,
     slots: int = 0,
 ) -> Conversation[list[WeightedPoints]]:
-    """Gather the clients' points: one entry a contributing client; one sum.
+    """Gather the points of each contributing client, with one sum.
 
-    They come in the order of positions; with `slots` (the number of all clients) unlinked, in an order
-    of their own, without those of clients that hold none.
+    They are in the order of the clients' positions. With `slots` (the number of all clients) they are not
+    linked to clients: they are sorted by value, and clients without points are missing.
 
     Raises:
-        ArgumentError: the sum does not show contributions.
+        ArgumentError: the secure sum does not show contributions.
     """
     question = GatheredPoints(ranges=ranges, points=points, most=most)
     if slots:
@@ -183,7 +183,7 @@ def _unpadded(own: Statistics) -> WeightedPoints:
 
 
 def union(held: Sequence[WeightedPoints]) -> WeightedPoints:
-    """Return all clients' points together, in an order that does not depend on the clients' order."""
+    """Return the points of all clients, in an order that does not depend on the order of clients."""
     points = np.concatenate([own.points for own in held])
     weights = np.concatenate([own.weights for own in held])
     order = np.lexsort((weights, *points.T))
@@ -193,20 +193,20 @@ def union(held: Sequence[WeightedPoints]) -> WeightedPoints:
 def count_points(
     points: LocalPoints, ranges: Ranges, *, most: int, cohort: int, upcoming: tuple[int, ...]
 ) -> Conversation[int]:
-    """Ask how many points the clients hold, so that too few are an error; one sum."""
+    """Find how many points the clients hold together, with one sum."""
     question = PointCount(ranges=ranges, points=points, most=most)
     total = yield Ask(question, cohort, upcoming, purpose="start")
     return round(float(total.statistics["points"][0]))
 
 
 def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
-    """Check that there are as many local centroids as clusters.
+    """Check that there are at least as many local centroids as clusters.
 
     Args:
-        found: local centroids of all clients.
-        n_clusters: clusters that are wanted.
-        n_rows: rows of all clients.
-        remedy: what to do where there are too few, besides taking fewer clusters.
+        found: number of local centroids of all clients.
+        n_clusters: number of clusters of the fit.
+        n_rows: number of rows of all clients.
+        remedy: what to do where there are too few, besides taking fewer clusters, for the message.
 
     Raises:
         DataError: there are fewer.
@@ -219,7 +219,7 @@ def check_enough(found: int, n_clusters: int, n_rows: int, remedy: str) -> None:
 
 
 def of_cohort(conversation: Conversation[Sending], cohort: int) -> Conversation[Sending]:
-    """Ask what a conversation asks, but of another cohort."""
+    """Run a conversation, but send its questions to another cohort."""
     try:
         ask = next(conversation)
         while True:

@@ -1,4 +1,4 @@
-"""The k-means score as a sum.
+"""The k-means objective (inertia) as a question.
 
 Reveals to whoever opens the total: the sum of squared distances to the nearest centroid, and the
 number of rows, each over the whole cohort.
@@ -32,7 +32,7 @@ def _check_centers(centers: FloatArray, ranges: Ranges) -> None:
 
 
 def largest_distance(centers: FloatArray, ranges: Ranges) -> float:
-    """Bound the squared distance of a row in `ranges` to its nearest center."""
+    """Return a bound on the squared distance of a row in `ranges` to its nearest center."""
     corner = np.maximum(np.abs(centers - ranges.low), np.abs(centers - ranges.high))
     return float(np.square(corner).sum(axis=1).min())
 
@@ -56,7 +56,7 @@ class Inertia(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """All rows of a client."""
+        """The number of a client's rows, and the sum over the same rows."""
         return Declaration((RowCounts("rows", ("inertia",)),), (self.centers,))
 
     @cached_property
@@ -90,9 +90,9 @@ class Inertia(Question):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClientScores(Question):
-    """Ask for the mean of the clients' own scores: Algorithm 4 of Holzer et al. 2023.
+    """Ask for the sum of the clients' own mean scores, for Algorithm 4 of Holzer et al. 2023.
 
-    Every client counts alike, however few rows it has. Statistics: `score` (1,), `clients` (1,).
+    Every client has the same weight, however many rows it has. Statistics: `score` (1,), `clients` (1,).
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
@@ -106,12 +106,12 @@ class ClientScores(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """A mean over all rows of a client, and clients."""
+        """No row counts: the entries are a mean over all rows of a client, and a count of clients."""
         return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most as far as a corner of the ranges; one client."""
+        """A mean distance of at most that of a corner of the ranges; one client."""
         farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
         return StatisticsSpec(
             Entry("score", (1,), 0.0, farthest * _SLACK, max(farthest * _RESOLUTION, 2.0**-1000)),

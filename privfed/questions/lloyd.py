@@ -1,4 +1,4 @@
-"""Lloyd's step as a sum: counts and sums of the rows nearest to each centroid."""
+"""Lloyd's step as a question: counts and sums of the rows nearest to each centroid."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SLACK = 1.0 + 2.0**-26
 """Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
 
 RESOLUTION = 2.0**-30
-"""Coarsest accepted step of a fixed-point grid, relative to the range of one record's contribution."""
+"""Coarsest acceptable quantisation step, relative to the range of one record's contribution."""
 
 
 def check_centers(centers: FloatArray, ranges: Ranges) -> None:
-    """Check centroids that came with a question.
+    """Check the centroids of a question.
 
     Raises:
-        ArgumentError: not a finite table of as many columns as the ranges have.
+        ArgumentError: they are not finite, or have not one column a feature of the ranges.
     """
     if centers.ndim != 2 or len(centers) == 0 or centers.shape[1] != ranges.n_features:
         raise ArgumentError(f"centers need {ranges.n_features} columns, got shape {centers.shape}.")
@@ -36,7 +36,7 @@ def check_centers(centers: FloatArray, ranges: Ranges) -> None:
 
 
 def sums_entry(name: str, cells: int, ranges: Ranges) -> Entry:
-    """Describe sums of rows in `cells` cells: (cells, n_features), each at most `rows` rows of the ranges."""
+    """Return the entry, (cells, n_features), for sums of at most `ranges.rows` rows in each cell."""
     return Entry(
         name,
         (cells, ranges.n_features),
@@ -47,7 +47,7 @@ def sums_entry(name: str, cells: int, ranges: Ranges) -> Entry:
 
 
 def value_resolution(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return the coarsest accepted step of values in [low, high]."""
+    """Return the coarsest acceptable quantisation step of values in [low, high], of their shape."""
     width = high - low
     return np.where(width > 0, width, np.maximum(np.abs(high), 1.0)) * RESOLUTION
 
@@ -76,7 +76,7 @@ class LloydSums(Question):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Counts up to the rows of a client; sums up to that many rows of the ranges."""
+        """Counts of at most the rows of a client; sums of at most that many rows in the ranges."""
         k = len(self.centers)
         count = Entry("count", (k,), 0.0, self.ranges.rows, RESOLUTION)
         return StatisticsSpec(count, sums_entry("sum", k, self.ranges))

@@ -1,9 +1,9 @@
-"""How many clusters each client finds on its own, as a histogram over the clients.
+"""The number of clusters that each client finds in its own rows, as a histogram over clients.
 
-Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3. There the clients
-name their numbers; here they add up a histogram.
+Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3. In the paper clients
+send their numbers; here these are added up to a histogram.
 
-Reveals to whoever opens the total: how many clients find each number of clusters on their own.
+Reveals to whoever opens the total: how many clients find each number of clusters.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from privfed.errors import ArgumentError
 class LocalClusterCounts(Question):
     """Ask how many clusters each client finds in its own rows.
 
-    A client takes the number of the lowest Davies-Bouldin index of its own k-means, from 2 up to the root
-    of its distinct rows (Bezdek and Pal 1998): beyond, the index falls towards one cluster a row. With
-    fewer than four distinct rows it cannot tell, which counts as one cluster.
+    A client takes the number with the lowest Davies-Bouldin index of its own k-means, from 2 up to the square
+    root of its number of distinct rows (Bezdek and Pal 1998): above, the index falls towards one cluster a
+    row. A client with fewer than four distinct rows reports one cluster.
 
     Statistics: `clients` (most,); entry i - 1 counts the clients with i clusters.
 
     Args:
-        most: most clusters that a client looks for, in [2, 100].
-        seed: of each client's own k-means, below 2**32.
+        most: largest number of clusters that a client tries, in [2, 100].
+        seed: seed of each client's own k-means, below 2**32.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -55,17 +55,17 @@ class LocalClusterCounts(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Clients."""
+        """Nothing: the entry counts clients, not rows."""
         return Declaration()
 
     @property
     def client_limits(self) -> dict[str, float]:
-        """One mark a client."""
+        """Each client adds 1 to one bin."""
         return {"clients": 1.0}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """One mark a client."""
+        """Values in [0, 1], since each client adds 1 to one bin."""
         return StatisticsSpec(Entry("clients", (self.most,), 0.0, 1.0, 2.0**-10))
 
     def answer_all(
@@ -77,12 +77,12 @@ class LocalClusterCounts(Question):
 
 
 def local_clusters(rows: FloatArray, most: int, seed: int) -> int:
-    """Return the number of clusters in [2, most] of the lowest Davies-Bouldin index; 1 for too few rows."""
+    """Return the number of clusters in [2, most] with the lowest Davies-Bouldin index; 1 for too few rows."""
     last = min(most, int(np.sqrt(len(np.unique(rows, axis=0)))))
     best, lowest = 1, np.inf
     for number in range(2, last + 1):
         with warnings.catch_warnings():
-            # Rows that differ in their last bits only may come out as fewer clusters.
+            # For rows that differ only in their last bits, k-means may find fewer clusters.
             warnings.simplefilter("ignore", ConvergenceWarning)
             labels = KMeans(number, n_init=3, random_state=seed).fit_predict(rows)
         if len(np.unique(labels)) == number and (index := davies_bouldin_score(rows, labels)) < lowest:

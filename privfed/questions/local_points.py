@@ -1,8 +1,8 @@
-"""What clients make of their rows before they are asked about it: local points, with weights.
+"""Local points, with weights, that clients compute from their rows, and k-means over their union.
 
-The union of the clients' points is not a sum, but k-means over it is: each of its steps asks for
-counts and sums of the points nearest to each center. k-FED, FKM and fuzzy c-means with k-means
-averaging are such inner k-means. A client keeps its points in its own cache; they never leave.
+The union of the clients' points is not a sum, but each step of k-means over it is: it asks for counts and
+sums of the points nearest to each center. k-FED, FKM and fuzzy c-means with k-means averaging use this inner
+k-means. A client keeps its points in its own cache; they never leave it.
 
 Reveals to whoever opens the totals: weighted counts and sums of all clients' points in public cells,
 or nearest to each center. A cell can hold a single point.
@@ -30,7 +30,7 @@ from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
 
 
 class WeightedPoints(NamedTuple):
-    """Points of one client.
+    """Weighted points of one client.
 
     Attributes:
         points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
@@ -42,12 +42,13 @@ class WeightedPoints(NamedTuple):
 
 
 class LocalMeans(NamedTuple):
-    """Points of one client, and of how many of its rows each is a mean.
+    """Weighted points of one client, each a mean of some of its rows.
 
     Attributes:
         points: float64 of shape (n_points, n_features), inside the ranges; may have no rows.
         weights: float64 of shape (n_points,), not negative.
-        rows: float64 of shape (n_points,): in each mean no row has more than a share of 1 / rows.
+        rows: effective number of rows of each mean, float64 of shape (n_points,): no row has a weight above
+            1 / rows in it.
     """
 
     points: FloatArray
@@ -56,41 +57,41 @@ class LocalMeans(NamedTuple):
 
 
 def no_means(n_features: int) -> LocalMeans:
-    """Return the points of a client that has none."""
+    """Return the empty set of points."""
     return LocalMeans(np.empty((0, n_features)), np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalPoints(Part, ABC):
-    """How a client makes points of its rows: a frozen dataclass, deterministic, kept in the cache.
+    """A deterministic way to compute points from a client's rows, as a frozen dataclass.
 
     Attributes:
-        counts_rows: whether weights count rows; otherwise they are one each.
+        counts_rows: whether weights count rows; otherwise each weight is 1.
     """
 
     counts_rows: ClassVar[bool] = False
 
     def row_counts(self, entry: str, *, sums: str = "", means: str = "") -> tuple[RowCounts, ...]:
-        """Return what a question declares of an entry that adds up weights.
+        """Return what a question declares about an entry that adds up weights.
 
         Args:
-            entry: its name.
-            sums: name of the entry that adds up weighted points.
-            means: name of the entry that holds points.
+            entry: name of that entry.
+            sums: name of the entry that adds up weighted points, if any.
+            means: name of the entry that holds points, if any.
         """
         counted = RowCounts(entry, (sums,) if sums else (), (means,) if means else ())
         return (counted,) if self.counts_rows else ()
 
     @abstractmethod
     def make(self, client: ClientData) -> LocalMeans:
-        """Return the client's points; called once, then kept."""
+        """Compute the client's points; called once, then kept in the client's cache."""
 
     @abstractmethod
     def heaviest(self, ranges: Ranges) -> float:
         """Return the largest total weight of one client's points."""
 
     def key(self) -> tuple[bytes | int | float | str | None, ...]:
-        """Return what tells these points from others of their kind."""
+        """Return the values of all fields, which identify these points among others of the same class."""
         held = [getattr(self, one.name) for one in fields(self)]
         return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for value in held)
 
@@ -99,7 +100,7 @@ class LocalPoints(Part, ABC):
         return WeightedPoints(*self._made(client)[:2])
 
     def coarsely(self, client: ClientData, coarseness: Coarseness) -> WeightedPoints:
-        """Return the client's points without those of few rows, weights rounded where they count rows."""
+        """Return the client's points without those of few rows; weights that count rows are rounded."""
         points, weights, rows = self._made(client)
         if self.counts_rows:
             weights = coarseness.kept(weights)
@@ -111,16 +112,16 @@ class LocalPoints(Part, ABC):
     def all_of(
         self, clients: Sequence[ClientData], coarseness: Coarseness | None = None
     ) -> list[WeightedPoints]:
-        """Return several clients' points: all of them, or as far as they are shown."""
+        """Return several clients' points, exact or as coarse as `coarseness` requires."""
         if coarseness is None:
             return [self.of(client) for client in clients]
         return [self.coarsely(client, coarseness) for client in clients]
 
     def _made(self, client: ClientData) -> LocalMeans:
-        """Return what was made of the client's rows, from its cache where it is."""
+        """Return the client's points, from its cache if they are there."""
         kept = client.cache.get(type(self))
         if not isinstance(kept, tuple) or kept[0] != self.key():
-            # One set of points a kind: the next round's replace the last one's.
+            # The cache keeps one set of points a class: those of a new round replace the old.
             kept = (self.key(), self.make(client))
             client.cache[type(self)] = kept
         made: LocalMeans = kept[1]
@@ -150,7 +151,7 @@ class PointCells(Cells):
     Statistics: `count` (n_cells,), `sum` (n_cells, n_features).
 
     Args:
-        points: what the points are.
+        points: how clients compute their points.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -163,7 +164,7 @@ class PointCells(Cells):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the heaviest of a client; sums of that many points in the ranges."""
+        """Weights of at most a client's largest total weight; sums of that many points in the ranges."""
         return _point_spec(self.points, self.ranges, self.n_cells)
 
     def answer_all(
@@ -185,12 +186,12 @@ class PointCells(Cells):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PointSums(Question):
-    """Ask for a Lloyd step over the clients' points: weights and weighted sums nearest to each center.
+    """Ask for a Lloyd step over the clients' points: weight and weighted sum of those nearest to each center.
 
     Statistics: `count` (n_clusters,), `sum` (n_clusters, n_features).
 
     Args:
-        points: what the points are.
+        points: how clients compute their points.
         centers: float64 of shape (n_clusters, n_features).
     """
 
@@ -208,7 +209,7 @@ class PointSums(Question):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the heaviest of a client; sums of that many points in the ranges."""
+        """Weights of at most a client's largest total weight; sums of that many points in the ranges."""
         return _point_spec(self.points, self.ranges, len(self.centers))
 
     def answer_all(
@@ -241,16 +242,17 @@ def summed_kmeans(
 ) -> Conversation[FloatArray]:
     """Run weighted k-means over the union of the clients' points, one sum a step.
 
-    A center without points stays. Equal to the k-means of the gathered points from the same start.
+    The result equals k-means of the gathered points from the same start. A center without points stays where
+    it is.
 
     Args:
-        points: what the points are.
+        points: how clients compute their points.
         centers: start, float64 of shape (n_clusters, n_features).
         ranges: ranges of the data.
         max_iter: most steps.
         tol: stop once the centers move by at most this (Frobenius norm).
-        cohort: label of the clients that are asked.
-        upcoming: labels that may be asked after the last step.
+        cohort: label of the cohort that is asked.
+        upcoming: labels of the cohorts that may be asked after the last step.
         purpose: what the totals are for.
     """
     for _ in range(max_iter):

@@ -1,11 +1,10 @@
-"""Mean, variance and range of each feature, from two sums.
+"""Mean, variance and range of each feature, from two or three sums.
 
-The range sum places a center, a second sum asks for first and second moments around it, so that nothing
-cancels far from the origin. Where the center came out so far from the mean that the variance lost its
-digits (features that hardly vary, on the coarse grid of a masked range sum), a third asks around the
-better one.
+The range sum gives a center; a second sum asks for first and second moments around it, so that nothing
+cancels far from the origin. If the center is so far from the mean that the variance lost its digits (features
+that hardly vary, on the coarse grid of a masked range sum), a third sum asks around the new mean.
 
-Reveals to whoever opens the totals: what the range sum shows (`privfed.questions.ranges`), and of each
+Reveals to whoever opens the totals: what the range sum shows (`privfed.questions.ranges`), and for each
 feature the sum and the sum of squares over all rows.
 """
 
@@ -53,12 +52,12 @@ class CentredMoments(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """All rows of a client."""
+        """The number of a client's rows, and the sums over the same rows."""
         return Declaration(row_counts=(RowCounts("rows", ("offset", "square")),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each inside the ranges. The steps are those of float64 itself."""
+        """At most the rows of a client, each inside the ranges, with steps near the precision of float64."""
         low, high = self.ranges.low - self.center, self.ranges.high - self.center
         rows, d = self.ranges.rows * _SLACK, (self.ranges.n_features,)
         farthest = np.maximum(np.maximum(-low, high), 2.0**-400)
@@ -85,8 +84,8 @@ class Moments:
     """Moments of all rows.
 
     Args:
-        ranges: declared, or found as bin edges by the range sum.
-        n_rows: rows of all clients.
+        ranges: the declared ones, or bin edges found by the range sum.
+        n_rows: number of rows of all clients.
         mean: of each feature, float64 of shape (n_features,).
         var: population variance of each feature, float64 of shape (n_features,).
     """
@@ -98,20 +97,20 @@ class Moments:
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
-        """Which features vary by no more than rounding gives, as scikit-learn's scalers decide it."""
+        """Which features are constant up to rounding, by the rule of scikit-learn's scalers."""
         bound = self.n_rows * _EPSILON * self.var + (self.n_rows * self.mean * _EPSILON) ** 2
         return np.asarray(self.var <= bound, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class FeatureMoments:
-    """The conversation that finds moments; with `spread=False` the ranges and a coarse mean only."""
+    """The algorithm that finds moments; with `spread=False` only the ranges and a coarse mean."""
 
     spread: bool = True
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, the moments, and once more around a better center."""
+        """Three sums at most: the ranges, the moments, and the moments around a better center."""
         return 3
 
     def run(self, setting: Setting) -> Conversation[Moments]:

@@ -1,8 +1,8 @@
-"""The range sum: range and mean of each feature and a bound on a client's rows, in one sum.
+"""The range sum: the range and mean of each feature and a bound on a client's rows, in one sum.
 
-Reveals to whoever opens the total: for each feature how many clients have their smallest or largest
-value in each bin of a public logarithmic grid, how many clients have a number of rows between two
-powers of two, the number of rows of all, and the sum of each feature over all rows.
+Reveals to whoever opens the total: for each feature, how many clients have their smallest or largest
+value in each bin of a public logarithmic grid, and the sum over all rows; how many clients have a number of
+rows between two consecutive powers of two; and the number of all rows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError
 
 LARGEST = 2.0**50
-"""Values beyond +-LARGEST need a declared domain."""
+"""Largest magnitude for which ranges are found; larger values need a declared domain."""
 
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -20, 50
-"""Magnitudes below 2**SMALLEST_EXPONENT share one bin."""
+"""Exponents of the bins' edges; magnitudes below 2**SMALLEST_EXPONENT share one bin."""
 
 ROW_BINS = 41
 _MAX_BINS = 1 << 13
@@ -35,7 +35,7 @@ _SLACK = 1.0 + 2.0**-20
 
 
 def subdivisions(n_features: int) -> int:
-    """Return into how many bins each power of two is divided: the more, the fewer features there are."""
+    """Return into how many bins each octave is divided; with more features, there are fewer bins."""
     fitting = [parts for parts in (16, 8, 4, 2) if n_features * _n_bins(parts) <= _MAX_BINS]
     return fitting[0] if fitting else 1
 
@@ -55,13 +55,13 @@ def edges(parts: int) -> FloatArray:
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FeatureRanges(Question):
-    """Ask where the features' values lie.
+    """Ask for the ranges of the features, and for numbers and sums of rows.
 
     Statistics: `extremes` (n_features, n_bins) if `find_ranges`, `row_bins` (ROW_BINS,),
     `rows` (1,), `sum` (n_features,).
 
     Args:
-        find_ranges: whether the ranges are wanted; without, only rows and sums are asked for.
+        find_ranges: whether to ask for the ranges too, and not only for numbers and sums of rows.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -73,21 +73,21 @@ class FeatureRanges(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """All rows of a client."""
+        """The number of a client's rows, and the sums over the same rows."""
         return Declaration(row_counts=(RowCounts("rows", ("sum",)),))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Histograms over clients: two marks a feature, one for the rows; sums of all rows."""
+        """Histograms, to which a client adds 2 for each feature and 1 for its rows; sums over its rows."""
         d, rows = self.ranges.n_features, self.ranges.rows
         value = np.maximum(np.abs(self.ranges.low), np.abs(self.ranges.high))
-        # A little more, so that rounding in a client's sum does not count as lying outside.
+        # Slightly larger, so that rounding in a client's sum is not counted as clipping.
         largest = rows * value * _SLACK
         step = np.where(value > 0, np.minimum(value * 2.0**-20, 2.0**-10), 2.0**-10)
         entries = [
             Entry("row_bins", (ROW_BINS,), 0.0, 1.0, 2.0**-10),
             Entry("rows", (1,), 0.0, rows, 2.0**-10),
-            # The mean only places the start's cells, so that a coarse grid of the sums will do.
+            # The mean only places the cells of the initialisation, so that a coarse grid suffices.
             Entry("sum", (d,), -largest, largest, step),
         ]
         if self.find_ranges:
@@ -103,12 +103,12 @@ class FeatureRanges(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients; for a client's extremes stand values that enough rows reach."""
+        """Answer for several clients; instead of extremes, report values that `min_count` rows reach."""
         answers = [self._one(client.features, coarseness.min_count) for client in clients]
         return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
 
     def _one(self, rows: FloatArray, reached_by: int = 1) -> Statistics:
-        """Answer for one client, with ends of its values that so many rows reach or exceed."""
+        """Answer for one client; its range is that which `reached_by` rows reach or exceed at each end."""
         row_bins = np.zeros(ROW_BINS)
         row_bins[min((len(rows) - 1).bit_length(), ROW_BINS - 1)] = 1.0
         found: dict[str, npt.ArrayLike] = {}
@@ -128,12 +128,12 @@ def _marks(values: FloatArray, parts: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What the range sum found.
+    """The result of the range sum.
 
     Args:
         ranges: range of each feature, and bound on a client's rows.
         mean: mean of each feature over all rows, float64 of shape (n_features,).
-        n_rows: rows of all clients.
+        n_rows: number of rows of all clients.
     """
 
     ranges: Ranges
@@ -142,10 +142,11 @@ class Located:
 
 
 def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]:
-    """Find ranges, mean and rows with one sum; declared ones are kept.
+    """Find ranges, means and the number of rows with one sum; a declared domain is kept.
 
     Raises:
-        DataError: values beyond 2**50 and no domain declared, or more rows than declared.
+        ArgumentError: the clients hold no rows.
+        DataError: values exceed 2**50 and no domain is declared, or rows or values exceed the declared one.
     """
     d, domain = setting.n_features, setting.domain
     low, high = (np.full(d, -LARGEST), np.full(d, LARGEST)) if domain is None else domain.bounds(d)

@@ -1,12 +1,12 @@
-"""Contributions side by side: a question whose total shows every client's answer, but not whose it is.
+"""A question whose total shows every client's answer, but not which client gave it.
 
-Each client writes its answer into a slot of its own of a zero array, and the sum of the cohort is the
-concatenation. The answer itself lies in the first slot; a secure sum that offers slots
-(`privfed.protocols.Slotted`) moves it to one that only clients know. Every other sum adds the answers
-up in the first slot, as it would without.
+Each client writes its answer into its own slot of a zero array, so that the cohort's sum is the concatenation
+of the answers. The question puts the answer into the first slot; a secure sum that offers slots
+(`privfed.protocols.Slotted`) moves it to a slot that only clients know. Any other secure sum adds up all
+answers in the first slot, as for the question without slots.
 
-Reveals to whoever opens the total: every contribution, and how many slots are empty; over a sum that
-offers slots not which client a contribution is of.
+Reveals to whoever opens the total: every contribution, and how many slots are empty. A secure sum that offers
+slots does not reveal whose contribution it is.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from privfed.errors import ArgumentError
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slots(Question):
-    """Asks for the answers to another question, each in a slot of its own.
+    """Asks for the answers to another question, each in its own slot.
 
-    Statistics: those of the question, each with a first axis of `slots`; zero where nobody answered.
+    Statistics: those of the question, each with a first axis of length `slots`; empty slots are zero.
 
     Args:
-        inner: what is asked; its ranges are those of this question.
-        slots: number of slots: that of all clients.
+        inner: the question; its ranges are those of this question.
+        slots: number of slots, equal to the number of all clients.
     """
 
     additive_over = AdditiveOver.CLIENTS
@@ -50,12 +50,12 @@ class Slots(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """That of the question, slot by slot."""
+        """The declaration of `inner`, which holds for each slot."""
         return self.inner.declaration
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """The question's entries, so many times; a slot may be empty."""
+        """The entries of `inner`, once a slot; their ranges include zero, for empty slots."""
         return StatisticsSpec(
             *(
                 Entry(
@@ -78,7 +78,7 @@ class Slots(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, each in the first slot, and show no small group."""
+        """Answer for several clients, each in the first slot, without showing small groups."""
         return [self._first(own) for own in self.inner.answer_coarsely(clients, generators, coarseness)]
 
     def _first(self, own: Statistics) -> Statistics:
@@ -88,7 +88,7 @@ class Slots(Question):
         return Statistics(**spread)
 
     def contributions(self, total: Statistics) -> list[Statistics]:
-        """Return what is in the slots that are not empty, in an order that tells nothing of the slots."""
+        """Return the contents of the slots that are not empty, sorted by value, not by slot."""
         rows = np.concatenate([total[name].reshape(self.slots, -1) for name in total], axis=1)
         order = [int(i) for i in np.lexsort(rows.T[::-1]) if rows[i].any()]
         return [Statistics(**{name: total[name][i] for name in total}) for i in order]

@@ -1,11 +1,12 @@
 """Metrics under differential privacy of a whole client: each client counts as one record.
 
-A client divides the sums of its rows by a number of rows that is the same for all, or by its own number
-where it holds more. So its answer is no longer than one record's, whose bound holds for the client as a
-whole; clients of so many rows or fewer count by their rows, larger ones as if they held no more. A
-fifth of the budget finds that number, which about four in five clients do not exceed.
+A client divides the sums over its rows by a common number of rows, or by its own number where that is larger.
+So the length of its answer is at most that of one record's contribution, and the bound of one record holds
+for the client as a whole. Clients up to the common number are weighted by their rows, larger ones as if they
+held just that many. A fifth of the budget finds the common number, which about four in five clients do not
+exceed.
 
-Reveals to whoever opens the totals, noised: how many clients hold about how many rows
+Reveals to whoever opens the totals, with noise: how many clients hold about how many rows
 (`privfed.questions.client_sizes`), and what the index's question reveals.
 """
 
@@ -34,13 +35,13 @@ _HAIR = 1.0 - 2.0**-36
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AsOneRecord(Question):
-    """Ask another question's sums of each client as if the client were one record.
+    """Ask for another question's sums, scaled so that each client counts as at most one record.
 
     Statistics: those of `inner`, divided by max(`rows`, rows of the client).
 
     Args:
-        inner: what is asked of the client's rows.
-        rows: what sums are divided by, in [1, 2^40].
+        inner: the question about the client's rows.
+        rows: the common number of rows, in [1, 2^40].
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -53,18 +54,18 @@ class AsOneRecord(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """Shares of a record, where the sums that they are shares of declare themselves."""
+        """No row counts, since the sums are scaled; None where `inner` declares nothing."""
         inner = self.inner.declaration
         return inner and Declaration(can_fail=inner.can_fail)
 
     @property
     def limits(self) -> dict[str, float]:
-        """Entry -> bound on its length for one client: that of one record."""
+        """Entry -> bound on its L2 norm for one client, which is the bound of one record."""
         return {name: bound.l2 for name, bound in self.inner.bounds.items()}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """No value is larger than its entry may be long."""
+        """Values of at most their entry's limit."""
         limits = self.limits
         return StatisticsSpec(
             *(
@@ -88,7 +89,7 @@ class AsOneRecord(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, from sums that show no small group."""
+        """Answer for several clients, from sums that do not show small groups."""
         return self._shared(clients, self.inner.answer_coarsely(clients, generators, coarseness))
 
     def _shared(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
