@@ -14,6 +14,16 @@ from privfed.cli.folder.run_folder import Source, Word
 from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
 from privfed.data.writing import check_suffix
+from privfed.estimators.parameters.declaring import parameters_of
+from privfed.estimators.parameters.shared import (
+    Cohorts,
+    LocalCenters,
+    LocalSteps,
+    Patience,
+    Rounds,
+    ServerSteps,
+    Starts,
+)
 from privfed.estimators.registry import ESTIMATORS, SHORT
 from privfed.protocols.registry import SECURE_SUMS
 
@@ -123,25 +133,34 @@ algorithm_option = click.option(
     "federated fuzzy c-means.",
 )
 
+
+def _said(group: type, name: str) -> str:
+    """Return what the estimators' docstrings say of a parameter, in short."""
+    return parameters_of(group)[name].summary
+
+
 _WORDS: dict[str, tuple[Any, str]] = {
     "--init": (
         click.Choice(["coreset", "kfed", "random", "k-means++"]),
-        "How starting centroids are found (fkm: k-means++).",
+        f"{_said(Starts, 'init')} Only fkm has k-means++.",
     ),
-    "--n-init": (int, "Restarts, of which the best is kept."),
-    "--local-iter": (int, "Most local steps in a round."),
-    "--learning-rate": (float, "In (0, 1]."),
-    "--momentum": (float, "In [0, 1)."),
-    "--tol": (float, "Stop when centroids move by less."),
-    "--max-iter": (int, "Most rounds."),
-    "--min-iter": (int, "Fewest rounds."),
-    "--patience": (int, "Stop when the movement did not shrink over as many rounds."),
-    "--clients-per-round": (int, "Clients drawn for each round."),
+    "--n-init": (int, _said(Starts, "n_init")),
+    "--local-iter": (int, _said(LocalSteps, "local_iter")),
+    "--learning-rate": (float, _said(ServerSteps, "learning_rate")),
+    "--momentum": (float, _said(ServerSteps, "momentum")),
+    "--tol": (float, _said(Rounds, "tol")),
+    "--max-iter": (int, _said(Rounds, "max_iter")),
+    "--min-iter": (int, _said(Patience, "min_iter")),
+    "--patience": (int, _said(Patience, "patience")),
+    "--clients-per-round": (int, _said(Cohorts, "clients_per_round")),
     "--epochs": (int, "Local epochs in a round (minibatch)."),
     "--batch-size": (int, "Rows of a local step (minibatch)."),
-    "--min-cluster-size": (int, "Clients leave out local clusters of fewer rows (fkm, kfed)."),
+    "--min-cluster-size": (int, f"{_said(LocalCenters, 'min_cluster_size')} For fkm and kfed."),
     "--n-local-clusters": (int, "Clusters that each client looks for (kfed)."),
-    "--merge": (click.Choice(["summed", "gathered", "slotted"]), "How local centroids meet (fkm, kfed)."),
+    "--merge": (
+        click.Choice(["summed", "gathered", "slotted"]),
+        f"{_said(LocalCenters, 'merge')} For fkm and kfed.",
+    ),
     "--fuzzifier": (float, "The exponent m of memberships (fuzzy)."),
     "--averaging": (click.Choice(["kmeans", "weighted"]), "How local centers are averaged (fuzzy)."),
 }

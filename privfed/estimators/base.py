@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
@@ -24,10 +23,18 @@ from privfed.core.federation import Federation, Watcher
 from privfed.core.files import open_file
 from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
+from privfed.estimators.bases import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
 from privfed.estimators.convergence import frobenius, reason_of
 from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.parameters.declaring import parameters
+from privfed.estimators.parameters.shared import Clusters, Fixed, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.estimators.resolved import described
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
@@ -39,10 +46,28 @@ from privfed.federation.simulation import simulate
 from privfed.numerics.distances import assign, squared_distances
 
 
-class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed):
-    """Base of the clustering estimators. Subclasses name their algorithm."""
+@parameters
+class FederatedClusterer(
+    Clusters, Surroundings, Fixed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed
+):
+    """Base of the clustering estimators. Subclasses name their algorithm.
 
-    n_clusters: int
+    Attributes:
+        cluster_centers_: (n_clusters, n_features) float64.
+        history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start, then one
+            entry a round.
+        n_iter_: rounds of the kept restart.
+        converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
+            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
+            under differential privacy.
+        inertia_: pooled sum of squared distances to the nearest center; None under differential privacy.
+        labels_: labels of the rows; a list of arrays where `fit` was given a list.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds.
+        DataError: a client's data cannot be used.
+        ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
+    """
 
     @abstractmethod
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.base import BaseEstimator
-
+from privfed.estimators.bases import BaseEstimator
 from privfed.privacy.claim import PrivacySpent, unless_rehearsed
 
 FROM_ROWS = ("labels_",)
@@ -16,8 +15,11 @@ class Claimed(BaseEstimator):
     """An estimator that says what it claims, and whose copies leave the clients behind.
 
     Attributes:
-        privacy_claim_: what is said of the fit's differential privacy; also for a rehearsal, which says
-            that it is not private. None without `privacy`.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
+        transcript_: record of the run.
+        federation_: answers further questions.
+        n_features_in_: number of columns.
     """
 
     privacy_claim_: PrivacySpent | None

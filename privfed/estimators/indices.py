@@ -34,7 +34,7 @@ def asked(function: Callable[..., float]) -> Callable[[FederatedClusterer], floa
 
 
 def _fuzzy(model: FederatedClusterer) -> float:
-    return fuzzy_davies_bouldin(model.federation_, model.cluster_centers_, m=getattr(model, "m", 2.0))
+    return fuzzy_davies_bouldin(model.federation_, model.cluster_centers_, m=model.m)
 
 
 def _inertia(model: FederatedClusterer) -> float:

@@ -7,7 +7,6 @@ data lies and never sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,20 +16,18 @@ from privfed.algorithms.local_centers.fkm import FederatedKMeans
 from privfed.algorithms.local_centers.kfed import LOCAL, OneShotKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.conversation import Algorithm
-from privfed.core.domain import Domain
 from privfed.core.federation import Watcher
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_init, check_integer, check_number, check_surroundings
 from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
+from privfed.estimators.parameters.declaring import parameter, parameters
+from privfed.estimators.parameters.shared import Cohorts, LocalCenters, Patience, Rounds, Starts
 from privfed.estimators.private import DPKMeans
 from privfed.federation.builder import protocol_of, seed_from
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh
-from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 
 
@@ -72,8 +69,20 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
         )
 
 
-class _OverCenters(FederatedClusterer):
-    """What FKM and k-FED do under differential privacy: each client's own centers stand for its rows."""
+@parameters
+class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClusterer):
+    """What FKM and k-FED do under differential privacy: each client's own centers stand for its rows.
+
+    Raises:
+        ArgumentError: a parameter is out of its bounds, or the protocol hides what `merge` needs.
+        DataError: a client's data cannot be used, or the clients hold fewer centers than clusters.
+    """
+
+    privacy: Privacy | None = parameter(
+        default=None,
+        text='None, or a `privfed.Privacy` of unit "record": each client clusters its own rows by DPKMeans '
+        "and shows the others these centers only; noise is local, `inertia_` is None.",
+    )
 
     _local_privacy: Privacy | None = None
 
@@ -134,100 +143,33 @@ class _OverCenters(FederatedClusterer):
         self.labels_ = self._labels(clients)
 
 
+@parameters
 class FKM(_OverCenters):
     """Federated k-means with a varying number of clusters a client (Garst, Reinders 2023, Algorithm 1).
 
     Each round a client takes the global means that it has rows of, does one k-means step from them and
     hands over its means and their sizes; a k-means of these means, weighted by the sizes, gives the new
     global ones. With `merge="summed"` each step of that k-means is one secure sum, so that nobody sees a
-    client's means.
-
-    Args:
-        n_clusters: number of clusters.
-        min_cluster_size: a client drops means that fewer rows are nearest to (p in the paper).
-        merge: "summed": the server's k-means step by step, as sums; "gathered": as published, the
-            server sees every client's means and sizes (only with `protocol="plain"`); or "slotted": it
-            sees them all, but not whose they are (with `privfed.protocols.Slotted`, 1 + `max_iter` sums
-            a restart; their contents can link one round's to the next).
-        tol: a run stops when the centers move by strictly less (Frobenius norm); 0 runs all rounds.
-        max_iter: rounds after the start (the authors count the start among their 10).
-        min_iter: fewest rounds before `tol` may stop a run.
-        patience: a run stops when the movement did not decrease over the last `patience` rounds.
-        n_init: restarts; the one of the lowest pooled inertia is kept.
-        init: "k-means++" (each client's own, merged), "coreset", "kfed", "random", or an array of shape
-            (n_clusters, n_features).
-        clients_per_round: clients drawn for each round; None asks all. The start asks all.
-        cohorts: an explicit schedule in its place: a list of client positions for each round.
-        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy` of unit "record": each client clusters its own rows by
-            DPKMeans and shows the others these centers only: noise is local, `inertia_` is None.
-        engine: None for clients in this process, or a `privfed.Simulation` with faults.
-        policy: what the clients answer; a `privfed.ClientPolicy`.
-        domain: declared domain of the data, `privfed.Box` or `privfed.Ball`; None finds the ranges
-            by a sum that is named under Reveals.
-        run_dir: folder for the transcript, so that a run can be resumed; None keeps it in memory.
-        random_state: seed of the start, the server, the cohorts and the clients' randomness.
+    client's means. The start asks all clients, whoever is drawn. "slotted" takes 1 + `max_iter` sums a
+    restart, whose contents can link one round's to the next.
 
     Attributes:
-        cluster_centers_: (n_clusters, n_features) float64.
         history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the merged start.
-        n_iter_: rounds of the kept restart.
-        converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
-            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
-            under differential privacy.
-        inertia_: pooled sum of squared distances to the nearest center.
-        labels_: labels of the rows; a list of arrays where `fit` was given a list.
-        privacy_spent_: what is claimed, and against whom; None without differential privacy.
-        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
-        transcript_: record of the run; federation_: answers further questions.
-        n_features_in_: number of columns.
-
-    Raises:
-        ArgumentError: a parameter is out of its bounds, or the protocol hides what `merge` needs.
-        DataError: a client's data cannot be used, or the clients hold fewer means than clusters.
-        ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 5,
-        *,
-        min_cluster_size: int = 2,
-        merge: Literal["summed", "gathered", "slotted"] = "summed",
-        tol: float = 0.0,
-        max_iter: int = 10,
-        min_iter: int = 1,
-        patience: int | None = None,
-        n_init: int = 1,
-        init: Any = "k-means++",
-        clients_per_round: int | None = None,
-        cohorts: Sequence[Sequence[int]] | None = None,
-        protocol: str | SecureSum = "masked",
-        privacy: Privacy | None = None,
-        engine: Simulation | None = None,
-        policy: ClientPolicy | None = None,
-        domain: Domain | None = None,
-        run_dir: str | Path | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.min_cluster_size = min_cluster_size
-        self.merge = merge
-        self.tol = tol
-        self.max_iter = max_iter
-        self.min_iter = min_iter
-        self.patience = patience
-        self.n_init = n_init
-        self.init = init
-        self.clients_per_round = clients_per_round
-        self.cohorts = cohorts
-        self.protocol = protocol
-        self.privacy = privacy
-        self.engine = engine
-        self.policy = policy
-        self.domain = domain
-        self.run_dir = run_dir
-        self.random_state = random_state
+    min_cluster_size: int = parameter(
+        default=2,
+        text="a client leaves out means of fewer rows (p in the paper); 1 keeps all.",
+    )
+    tol: float = parameter(default=0.0)
+    max_iter: int = parameter(
+        default=10, text="most rounds after the start (the authors count the start among their 10)."
+    )
+    init: Any = parameter(
+        default="k-means++",
+        text='how starting centers are found; "k-means++" (each client\'s own, merged), "coreset", "kfed", '
+        '"random", or given by an array of shape (n_clusters, n_features).',
+    )
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         _check_words(self.get_params(deep=False), every_round=True)
@@ -247,90 +189,37 @@ class FKM(_OverCenters):
         )
 
 
+@parameters
 class KFED(_OverCenters):
     """One-shot federated k-means (Dennis, Li, Smith 2021, Algorithm 2).
 
     Each client clusters its own rows once; a k-means of all clients' centroids, all of weight one, gives
     the clusters. With `merge="summed"` each step of that k-means is one secure sum, so that nobody sees a
-    client's centroids. Words and attributes that are not listed are those of `FKM`.
+    client's centroids.
 
-    Args:
-        n_clusters: number of clusters, k.
-        n_local_clusters: clusters of each client, k'; None for `n_clusters`. A client with fewer distinct
-            rows is left out: its centroids would be its rows.
-        local: a client's own clustering: "awasthi-sheffet" (Algorithm 1) or "kmeans".
-        min_cluster_size: a client leaves out centroids of fewer rows; 1 keeps all, as published.
-        merge: "summed"; "gathered": as published, the server sees every client's centroids and starts
-            from those of the first client and the farthest others (only with `protocol="plain"`); or
-            "slotted": it sees them all, but not whose they are, and starts from the smallest (with
-            `privfed.protocols.Slotted`, one sum a restart).
-        tol: the k-means of centroids stops once it moves by strictly less (Frobenius norm).
-        max_iter: its most steps; each is an entry of `history_`, and summed each is a sum.
-        min_iter: its fewest steps before `tol` may stop it.
-        patience: it stops when the movement did not decrease over the last `patience` steps.
-        n_init: restarts; the one of the lowest pooled inertia is kept.
-        init: its start: "kfed" (found among the centroids), "coreset", "random", or an array of shape
-            (n_clusters, n_features).
-        clients_per_round: clients drawn for the one shot (the cohort of round 1); None asks all.
-        cohorts: an explicit schedule in its place; its first list is asked.
-        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`, as in `FKM`.
-        engine: None, or a `privfed.Simulation` with faults.
-        policy: a `privfed.ClientPolicy`.
-        domain: declared domain of the data, or None.
-        run_dir: folder for the transcript, or None.
-        random_state: seed of the clients' clusterings, the start and the cohort.
+    Of the parameters, `tol`, `max_iter`, `min_iter` and `patience` speak of that k-means; clients are drawn
+    once, as the cohort of round 1. With "gathered" it starts, as published, from the centroids of the first
+    client and the farthest others; with "slotted", one sum a restart, from the smallest.
+    `min_cluster_size=1` is as published.
 
-    Raises:
-        ArgumentError: a parameter is out of its bounds, or the protocol hides what `merge` needs.
-        DataError: a client's data cannot be used, or the clients hold fewer centroids than clusters.
-        ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
+    Attributes:
+        n_iter_: steps of the k-means of centroids.
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 5,
-        *,
-        n_local_clusters: int | None = None,
-        local: Literal["awasthi-sheffet", "kmeans"] = "awasthi-sheffet",
-        min_cluster_size: int = 2,
-        merge: Literal["summed", "gathered", "slotted"] = "summed",
-        tol: float = 1e-6,
-        max_iter: int = 300,
-        min_iter: int = 1,
-        patience: int | None = None,
-        n_init: int = 1,
-        init: Any = "kfed",
-        clients_per_round: int | None = None,
-        cohorts: Sequence[Sequence[int]] | None = None,
-        protocol: str | SecureSum = "masked",
-        privacy: Privacy | None = None,
-        engine: Simulation | None = None,
-        policy: ClientPolicy | None = None,
-        domain: Domain | None = None,
-        run_dir: str | Path | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_local_clusters = n_local_clusters
-        self.local = local
-        self.min_cluster_size = min_cluster_size
-        self.merge = merge
-        self.tol = tol
-        self.max_iter = max_iter
-        self.min_iter = min_iter
-        self.patience = patience
-        self.n_init = n_init
-        self.init = init
-        self.clients_per_round = clients_per_round
-        self.cohorts = cohorts
-        self.protocol = protocol
-        self.privacy = privacy
-        self.engine = engine
-        self.policy = policy
-        self.domain = domain
-        self.run_dir = run_dir
-        self.random_state = random_state
+    n_local_clusters: int | None = parameter(
+        default=None,
+        text="clusters that each client looks for, k'; None for `n_clusters`. A client with fewer distinct "
+        "rows is left out: its centroids would be its rows.",
+    )
+    local: Literal["awasthi-sheffet", "kmeans"] = parameter(
+        default="awasthi-sheffet",
+        text='a client\'s own clustering: "awasthi-sheffet" (Algorithm 1) or "kmeans".',
+    )
+    init: Any = parameter(
+        default="kfed",
+        text='how the k-means of centroids starts; "kfed" (found among them), "coreset", "random", or given '
+        "by an array of shape (n_clusters, n_features).",
+    )
 
     def _local_clusters(self) -> int:
         return int(self.n_local_clusters or self.n_clusters)

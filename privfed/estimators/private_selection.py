@@ -82,7 +82,7 @@ def choose_privately(
             f'FederatedFuzzyCMeans(averaging="weighted", local_iter=1); got {type(model).__name__}, {index}.'
         )
     protocol = protocol_of(model.protocol)
-    m = float(getattr(model, "m", 2.0)) if index == "fuzzy_davies_bouldin" else None
+    m = float(model.m) if index == "fuzzy_davies_bouldin" else None
     selection = PrivateSelection(candidates=tuple(candidates), algorithm=algorithm, m=m)
     configuration = configuration_of(
         clients,

@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.private.moments import PrivateMoments
 from privfed.core.configuration import CohortRule
-from privfed.core.domain import Domain, FloatArray
+from privfed.core.domain import FloatArray
 from privfed.core.messages import Array
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
+from privfed.estimators.bases import OneToOneFeatureMixin, TransformerMixin
 from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
 from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.parameters.declaring import parameter, parameters
+from privfed.estimators.parameters.shared import Surroundings
 from privfed.federation.builder import configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather, is_client_list
-from privfed.federation.simulation import Simulation, simulate
+from privfed.federation.simulation import simulate
 from privfed.privacy.privacy import Privacy
 from privfed.questions.moments import FeatureMoments, Moments
 
 
-class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
+@parameters
+class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Claimed):
     """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the
@@ -41,16 +41,6 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
     goes to [0, 1], from one sum: exactly the declared domain's; without one the ranges that the range
     sum finds, whose ends are bin edges: at most a sixteenth beyond the smallest and largest values
     with up to three features, a whole power of two with many.
-
-    Args:
-        scaling: "standard" or "range".
-        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`: then the numbers are noised; "range" scales to its domain.
-        engine: None for clients in this process, or a `privfed.Simulation` with faults.
-        policy: what the clients answer; a `privfed.ClientPolicy`.
-        domain: declared domain of the data, `privfed.Box` or `privfed.Ball`.
-        run_dir: folder for the transcript; None keeps it in memory.
-        random_state: seed of the clients' simulation randomness.
 
     Attributes:
         mean_: "standard": mean of each feature, float64 of shape (n_features,).
@@ -60,10 +50,6 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
         n_samples_seen_: rows of all clients.
-        transcript_: record of the run; federation_: answers further questions.
-        privacy_spent_: what is claimed, and against whom; None without differential privacy.
-        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
-        n_features_in_: number of columns.
 
     Raises:
         ArgumentError: a parameter is out of its bounds.
@@ -71,26 +57,13 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Claimed):
         ProtocolError: a sum could not be opened.
     """
 
-    def __init__(
-        self,
-        scaling: Literal["standard", "range"] = "standard",
-        *,
-        protocol: str | SecureSum = "masked",
-        privacy: Privacy | None = None,
-        engine: Simulation | None = None,
-        policy: ClientPolicy | None = None,
-        domain: Domain | None = None,
-        run_dir: str | Path | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.scaling = scaling
-        self.protocol = protocol
-        self.privacy = privacy
-        self.engine = engine
-        self.policy = policy
-        self.domain = domain
-        self.run_dir = run_dir
-        self.random_state = random_state
+    scaling: Literal["standard", "range"] = parameter(
+        default="standard", text='"standard" or "range".', kw_only=False
+    )
+    privacy: Privacy | None = parameter(
+        default=None,
+        text='None, or a `privfed.Privacy`: then the numbers are noised; "range" scales to its domain.',
+    )
 
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None

@@ -33,6 +33,7 @@ from privfed.federation.clients import Clients
 from privfed.federation.run_dir import folder_to_resume
 from privfed.metrics.local_clusters import MOST, LocalClusters, local_cluster_counts
 from privfed.privacy.claim import PrivacySpent, noised_fields, noised_mark
+from privfed.privacy.privacy import Privacy
 
 Watching = Callable[[int], AbstractContextManager[Watcher]]
 """Gives, for a number of clusters, a context in which its fit is watched."""
@@ -184,7 +185,7 @@ def select_n_clusters(
         return clients if named else fitting._gather(clients, groups, None, client_names)
 
     if model.privacy is not None:
-        return _chosen_privately(model, gathered, range, index, resume)
+        return _chosen_privately(model, model.privacy, gathered, range, index, resume)
     local = None if range is not None else _local_clusters(gathered(model), model)
     candidates = _candidates(local.candidates if range is None and local is not None else range, judge.rule)
     rows, models = list[SelectionRow](), list[FederatedClusterer]()
@@ -205,6 +206,7 @@ def select_n_clusters(
 
 def _chosen_privately(
     model: FederatedClusterer,
+    privacy: Privacy,
     gathered: Callable[[FederatedClusterer], Any],
     range: Any,
     index: Any,
@@ -218,7 +220,7 @@ def _chosen_privately(
             "looking for one would be paid for."
         )
     name, candidates = str(index), _candidates(range, "minimum")
-    choice = choose_privately(model, model.privacy, named, candidates, name, resume=begun)
+    choice = choose_privately(model, privacy, named, candidates, name, resume=begun)
     rows = [
         SelectionRow(k, value, None, fitted.n_iter_, choice.sums, choice.sent)
         for k, value, fitted in zip(candidates, choice.indices, choice.models, strict=True)

@@ -16,7 +16,7 @@ from privfed.core.view import View
 from privfed.errors import ArgumentError
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.datasets import Scene
-from privfed.experiments.study.factories import ATTACKS, estimator, make
+from privfed.experiments.study.factories import ATTACKS, estimator, make, secure_sum
 from privfed.experiments.study.study import Attack
 from privfed.federation.simulation import open_over
 from privfed.privacy.accounting import gdp_mu
@@ -59,13 +59,13 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         scene: the clients, for scoring.
         seed: of the cell.
     """
-    model = estimator(setup, scene, seed)
-    if model.protocol.opens_to != "server":
+    model, protocol = estimator(setup, scene, seed), secure_sum(setup)
+    if protocol.opens_to != "server":
         # Known before anything is opened, as a fit under the server's noise could not even be.
         return _found(NotRun(attack=attack.kind, why=CLIENTS_OPEN).score(Truth(scene.clients)))
     federation = open_over(
         scene.clients,
-        protocol=model.protocol,
+        protocol=protocol,
         domain=model.domain,
         privacy=model.privacy,
         purpose="probing",

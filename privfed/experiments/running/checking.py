@@ -14,7 +14,7 @@ from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.located import Located, Mistakes
 from privfed.experiments.study.salvage import fitting
 from privfed.experiments.study.study import Attack, Partition, Study, Words
-from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.builder import cohort_rule, configuration_of, protocol_of
 from privfed.federation.clients import gather
 
 
@@ -133,14 +133,12 @@ def _agree(setup: Setup, scene: Scene, seed: int) -> None:
     model = estimator(setup, scene, seed)
     clients = gather(scene.clients, names=None, domain=scene.domain)
     algorithm = model._algorithm(clients.n_features, seed)
-    # Not every estimator has clients that sit a round out.
-    sampled = getattr(model, "clients_per_round", None)
     configuration_of(
         clients,
-        model.protocol,
+        protocol_of(model.protocol),
         algorithm=setup.estimator,
         max_sums=algorithm.max_sums,
-        rule=cohort_rule(len(clients.names), sampled, None, seed),
+        rule=cohort_rule(len(clients.names), model.clients_per_round, None, seed),
         seed=seed,
         domain=scene.domain if model.privacy is None else None,
         privacy=model.privacy,

@@ -1,0 +1,49 @@
+"""scikit-learn's base classes, with types: it ships none, and below an unknown base no call is checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+
+    class BaseEstimator:
+        """What type checkers know of scikit-learn's."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
+        def set_params(self, **params: Any) -> Self: ...  # noqa: D102
+        def __getstate__(self) -> dict[str, Any]: ...
+
+    class ClassNamePrefixFeaturesOutMixin:
+        """What type checkers know of scikit-learn's."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
+
+    class OneToOneFeatureMixin:
+        """What type checkers know of scikit-learn's."""
+
+        def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
+
+    class ClusterMixin:
+        """What type checkers know of scikit-learn's."""
+
+    class TransformerMixin:
+        """What type checkers know of scikit-learn's."""
+
+        def set_output(self, *, transform: str | None = None) -> Self: ...  # noqa: D102
+
+else:
+    from sklearn.base import (
+        BaseEstimator,
+        ClassNamePrefixFeaturesOutMixin,
+        ClusterMixin,
+        OneToOneFeatureMixin,
+        TransformerMixin,
+    )
+
+__all__ = [
+    "BaseEstimator",
+    "ClassNamePrefixFeaturesOutMixin",
+    "ClusterMixin",
+    "OneToOneFeatureMixin",
+    "TransformerMixin",
+]
