@@ -1,1 +1,1 @@
-"""Federated clustering algorithms: conversations of questions and sums."""
+"""Federated clustering algorithms, each a generator that asks questions and receives totals."""

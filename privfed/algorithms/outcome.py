@@ -1,4 +1,4 @@
-"""What a clustering run ends with, and how restarts are compared."""
+"""The result of a clustering run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from privfed.core.domain import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOutcome:
-    """What a clustering run ends with.
+    """The result of a clustering run.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
-        history: centers of the kept restart; the start, then one entry a round.
+        history: centers of the kept restart: the start, then one entry a round.
         inertia: pooled sum of squared distances to the nearest center; None where it was not asked for.
-        n_rows: rows of all clients in the score; noised under differential privacy.
-        converged: whether a stop rule ended the kept restart; False where max_iter did before. None where no
-            rule was to: rounds were fixed, by `tol=0` or under differential privacy.
-        score: what the restarts were compared by.
+        n_rows: number of rows of all clients; noised under differential privacy.
+        converged: whether a stopping rule ended the kept restart; False where max_iter ended it first. None
+            where the number of rounds was fixed, by `tol=0` or under differential privacy.
+        score: value by which restarts are compared; the smallest is kept.
     """
 
     centers: FloatArray

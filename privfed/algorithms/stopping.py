@@ -1,4 +1,4 @@
-"""When a run stops: the movement falls below a tolerance, or no longer falls; and how it ended."""
+"""Stopping rules: a run stops once the movement is below a tolerance, or no longer decreases."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 def stops(movements: Sequence[float], *, tol: float, min_iter: int, patience: int | None) -> bool:
-    """Say whether a run stops after these movements, one a round (Frobenius norms).
+    """Say whether a run stops after these movements.
 
     Args:
-        movements: how far the centers moved in each round.
+        movements: movement of the centers in each round (Frobenius norm).
         tol: stop once the last movement is strictly less; 0 never stops.
         min_iter: fewest rounds before `tol` may stop a run.
-        patience: stop once no movement of the last `patience` rounds, from round `min_iter` on, is below
-            the first of them; None never.
+        patience: stop once none of the last `patience` movements, from round `min_iter` on, is below the
+            first of them; None never.
     """
     if len(movements) >= min_iter and movements[-1] < tol:
         return True
@@ -24,10 +24,10 @@ def stops(movements: Sequence[float], *, tol: float, min_iter: int, patience: in
 
 
 def ending(stopped: bool, tol: float) -> bool | None:
-    """Return `ClusteringOutcome.converged` of a run.
+    """Return the value of `ClusteringOutcome.converged` for a run.
 
     Args:
-        stopped: whether a stop rule ended it.
-        tol: its tolerance; with 0 a run is meant to do all its rounds.
+        stopped: whether a stopping rule ended it.
+        tol: its tolerance; with 0 it is meant to do all its rounds.
     """
     return True if stopped else False if tol > 0.0 else None

@@ -2,23 +2,24 @@
 
 Stallmann and Wilbik: On a Framework for Federated Cluster Analysis, Appl. Sci. 12, 2022 (FedFCM),
 section 2.2.1: clients run fuzzy c-means from the global centers; the server runs k-means, without
-weights, on the union of all local centers. That k-means is a run of sums (`privfed.questions.local_points`).
-It starts from k-means++ on cells of the local centers in the first round, and from the global centers in
-later ones, as in the authors' code. `averaging="weighted"` is Pedrycz 2022 and Barcena et al. 2021: the
-mean of the local centers, weighted by sums of u^m; with one local step it is centralised fuzzy c-means.
+weights, on the union of all local centers. Here each step of that k-means is a sum
+(`privfed.questions.local_points`). It starts from k-means++ on cells of the local centers in the first round,
+and from the global centers in later ones, as in the authors' code. `averaging="weighted"` is Pedrycz 2022 and
+Barcena et al. 2021: the mean of the local centers, weighted by sums of u^m. With one local step this is
+centralised fuzzy c-means.
 
-Cycles. With several local steps a run can end in a cycle, whichever the average (periods of 2 to 20
-rounds were seen on the paper's own example); the authors' code then goes on to its last round. A round
-is a function of the centers alone, so that centers that come back will keep doing so: the run stops,
-asks for the fuzzy objective of each state of the cycle and keeps the best. Their mean would be a state
-that no round gave, and where a center hops between two groups it would lie in neither.
+Cycles. With several local steps a run can end in a cycle, with either averaging (periods of 2 to 20
+rounds were seen on the paper's own example); the authors' code then continues to its last round. Each round
+depends on the centers only, so that a state which recurs once will recur forever. The run then stops, asks
+for the fuzzy objective of each state of the cycle and keeps the best. The mean of these states would not be
+the result of any round, and where a center alternates between two groups, it would lie in neither.
 
 Reveals to whoever opens the totals. Weighted: each round's total weights and weighted sums of local
 centers. K-means: in the first round the number and sum of all clients' local centers in public cells,
 then of those nearest to each center; a cell, or a center, can hold a single local center of a client.
-Local centers of a client with few distinct rows are nearly those rows: one with fewer distinct rows
-than clusters therefore contributes none. A row far from all others can have a local center nearly to
-itself, and k-means, which weighs all local centers alike, can make that a global one. Both: the start's
+Local centers of a client with few distinct rows are close to those rows, so that a client with fewer distinct
+rows than clusters contributes none. A row far from all others can almost determine a local center, and
+k-means, which gives all local centers equal weight, can make that a global one. Both: the start's
 totals (`privfed.algorithms.starts.starts`), the range sum's (`privfed.questions.ranges`), and each restart's
 objective and score.
 """
@@ -45,24 +46,24 @@ from privfed.questions.local_points import PointCells, summed_kmeans
 from privfed.questions.ranges import Located, locate
 
 SERVER_STEPS = 50
-"""Most steps of the k-means over the clients' local centers in a round; it seldom takes ten."""
+"""Most steps of the k-means over the clients' local centers in a round; more than ten are rare."""
 
 LONGEST_CYCLE = 24
-"""Cycles of at most so many rounds are noticed."""
+"""Longest cycle that is detected, in rounds."""
 
 _RETURNED = 0.01
-"""Centers have come back when they are this much of `tol` from an earlier state, or nearer."""
+"""Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
 
 _HAIR = 1e-6
-"""Distance of seeds that begin in one cell, as a share of the ranges."""
+"""Distance between seeds that start in the same cell, as a share of the ranges."""
 
 _LEAST_WEIGHT = 2.0**-20
-"""A center of less total weight stays: on a masked sum's grid such a weight has lost its digits."""
+"""A center of less total weight stays, since on a masked sum's grid such a weight has lost its digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzyOutcome(ClusteringOutcome):
-    """What a fuzzy run ends with; `score` is its fuzzy objective J_m (eq. 4), pooled over all rows.
+    """The result of a fuzzy run; `score` is its fuzzy objective J_m (eq. 4), pooled over all rows.
 
     Args:
         cycled: whether the kept restart ended in a cycle; `history` then ends with the cycle's best state.
@@ -79,12 +80,12 @@ class FuzzyCMeans:
         n_clusters: number of clusters.
         m: fuzzifier, above 1.
         averaging: "kmeans" (k-means over all local centers) or "weighted" (weighted means).
-        weight: of weighted averaging; "u^m" or "u".
+        weight: weights of weighted averaging, "u^m" or "u" (`WeightedFuzzyCentroids`).
         local_iter: most local steps of a client in a round.
         local_tol: a client stops once a step changes its memberships by less (Frobenius norm).
-        tol: a run stops once the sum of the distances that its centers move is strictly less.
+        tol: a run stops once the sum of its centers' movements (Euclidean norms) is strictly less.
         max_iter: most rounds.
-        n_init: restarts; the one of the lowest fuzzy objective is kept.
+        n_init: number of restarts; the one with the lowest fuzzy objective is kept.
         init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone.
         seed: of the random choices of the start and of the first k-means averaging.
@@ -105,7 +106,7 @@ class FuzzyCMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, the starts, each round's, the scores of each restart."""
+        """Most sums: the ranges, and for each restart the start, the rounds and the scores."""
         rounds = self.max_iter if self.averaging == "weighted" else 1 + SERVER_STEPS * self.max_iter
         return 1 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
 
@@ -166,13 +167,13 @@ class FuzzyCMeans:
             )
         total = (yield Ask(question, label, (then,))).statistics
         means = moved(centers, total["weight"], total["weighted"], _LEAST_WEIGHT)
-        # They lie between rows and received centers, but for a grid's rounding of small weights.
+        # Means lie in this box, unless the grid rounds small weights.
         return np.clip(means, np.minimum(ranges.low, centers), np.maximum(ranges.high, centers))
 
     def _kmeans_round(
         self, located: Located, centers: FloatArray, round_number: int, rng: np.random.Generator
     ) -> Conversation[FloatArray]:
-        """Return the k-means of the cohort's local centers (section 2.2.1, the averaging function)."""
+        """Return the k-means centers of the cohort's local centers (section 2.2.1, averaging function)."""
         label, then = self._label(round_number), self._label(round_number + 1)
         points = FuzzyCentroids(
             centers=centers, m=self.m, local_iter=self.local_iter, local_tol=self.local_tol
@@ -186,7 +187,7 @@ class FuzzyCMeans:
     def _scored(
         self, located: Located, history: list[FloatArray], converged: bool, n_states: int
     ) -> Conversation[FuzzyOutcome]:
-        """Ask for the objective of the last states and end the history with the best of them."""
+        """Find the objectives of the last `n_states` states, and end the history with the best."""
         found = []
         for length in range(len(history), len(history) - n_states, -1):
             question = FuzzyObjective(ranges=located.ranges, centers=history[length - 1], m=self.m)
@@ -202,7 +203,7 @@ class FuzzyCMeans:
 def _seeds(
     points: FuzzyCentroids, located: Located, n_clusters: int, rng: np.random.Generator, then: int
 ) -> Conversation[FloatArray]:
-    """Seed the first k-means over local centers: k-means++ on the means of public cells of them.
+    """Seed the first k-means over local centers, by k-means++ on the means of their public cells.
 
     Raises:
         DataError: no client has as many distinct rows as there are clusters.
@@ -220,8 +221,9 @@ def _seeds(
     means = total["sum"][held] / count[:, None]
     if len(means) >= n_clusters:
         return seeded(means, count, n_clusters, located.ranges, 20, rng)
-    # Local centers nearer to each other than a cell: k-means++ would seed among them. So several seeds
-    # begin in a cell, the fullest first, a hair apart: the next step divides what the cell could not.
+    # There are fewer cells than clusters, since local centers are closer to each other than a cell's width.
+    # So several seeds start in the same cell, the fullest first, slightly apart, and the next step of k-means
+    # divides its centers.
     shared = np.ones(len(means), dtype=np.intp)
     for _ in range(n_clusters - len(means)):
         shared[np.argmax(count / shared)] += 1
@@ -230,12 +232,12 @@ def _seeds(
 
 
 def movement(centers: FloatArray, before: FloatArray) -> float:
-    """Return the sum of the distances that centers moved: the paper's rule of convergence."""
+    """Return the sum of the centers' movements (Euclidean norms), by which the paper decides convergence."""
     return float(np.linalg.norm(centers - before, axis=1).sum())
 
 
 def _period(history: list[FloatArray], near: float) -> int:
-    """Return after how many rounds the last centers came back to an earlier state, or 0."""
+    """Return the number of rounds since the last centers were reached before; 0 if they were not."""
     for period in range(2, min(LONGEST_CYCLE, len(history) - 1) + 1):
         if movement(history[-1], history[-1 - period]) < near:
             return period

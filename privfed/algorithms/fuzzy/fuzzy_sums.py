@@ -1,7 +1,7 @@
-"""Fuzzy c-means as sums: one step of it, weighted local centers, and local centers as points.
+"""Questions of fuzzy c-means: the sums of one step, weighted local centers, and local centers as points.
 
-Stallmann and Wilbik 2022, equations 5 and 6 and section 2.2.1; Pedrycz 2022; Barcena et al. 2021. What
-these totals reveal stands in `privfed.algorithms.fuzzy.fuzzy`.
+Stallmann and Wilbik 2022, equations 5 and 6 and section 2.2.1; Pedrycz 2022; Barcena et al. 2021.
+`privfed.algorithms.fuzzy.fuzzy` says what these totals reveal.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from privfed.questions.local_points import LocalMeans, LocalPoints, no_means
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FuzzyCentroids(LocalPoints):
-    """A client's own fuzzy c-means centers, each of weight one.
+    """A client's own fuzzy c-means centers, each of weight 1.
 
-    A center that no row of the client belongs to (all lie on other centers) is left out, and so is
-    every center of a client with fewer distinct rows than clusters: they would be its rows.
+    A center in which no row has a membership (all rows lie exactly on other centers) is left out. A client
+    with fewer distinct rows than clusters has no centers, since they would be its rows.
 
     Args:
-        centers: global centers that the client starts from, float64 of shape (n_clusters, n_features).
+        centers: global centers from which the client starts, float64 of shape (n_clusters, n_features).
         m: fuzzifier, above 1.
         local_iter: most local steps.
-        local_tol: change of the memberships below which the client stops; None never stops it.
+        local_tol: a client stops once a step changes its memberships by less (Frobenius norm); None never.
     """
 
     counts_rows: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class FuzzyCentroids(LocalPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Centers, from which a client's own are made."""
+        """The centers from which the client computes its own."""
         return Declaration(centers=(self.centers,))
 
     def __post_init__(self) -> None:
@@ -66,10 +66,10 @@ class FuzzyCentroids(LocalPoints):
             return no_means(d)
         words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
         fit = local_fits([rows], self.centers, **words)[0]  # type: ignore[arg-type]
-        # Means lie between the rows but for rounding.
+        # Means lie within the rows' bounding box, up to rounding.
         held = fit.powers > LEAST_POWERS
         points = np.clip(fit.centers[held], rows.min(axis=0), rows.max(axis=0))
-        # No row has more than one in `powers` of such a mean: it is one of so many rows at least.
+        # A row adds at most 1 to `powers`: the mean is effectively of at least that many rows.
         return LocalMeans(points, np.ones(len(points)), fit.powers[held])
 
     def heaviest(self, ranges: Ranges) -> float:
@@ -78,7 +78,7 @@ class FuzzyCentroids(LocalPoints):
 
 
 def _has_distinct(rows: FloatArray, wanted: int) -> bool:
-    """Say whether at least `wanted` of the rows differ; mostly a few rows are enough to tell."""
+    """Say whether there are at least `wanted` distinct rows; usually the first few rows suffice."""
     size = 4 * wanted
     while size < 2 * len(rows):
         if len(np.unique(rows[:size], axis=0)) >= wanted:
@@ -109,12 +109,12 @@ class FuzzySums(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Sums of u^m, at most one a row, and the sums of the rows so weighted."""
+        """Sums of u^m, of which a row has at most 1 in all, and the rows' sums with these weights."""
         return Declaration((RowCounts("weight", ("weighted",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the rows of a client; sums of that many rows of the ranges."""
+        """Weights of at most the rows of a client; sums of at most that many rows in the ranges."""
         k = len(self.centers)
         weight = Entry("weight", (k,), 0.0, self.ranges.rows * SLACK, RESOLUTION)
         return StatisticsSpec(weight, sums_entry("weighted", k, self.ranges))
@@ -145,8 +145,8 @@ class WeightedFuzzyCentroids(Question):
         centers: global centers, float64 of shape (n_clusters, n_features).
         m: fuzzifier, above 1.
         local_iter: most local steps.
-        local_tol: change of the memberships below which a client stops; None never stops it.
-        weight: "u^m", the sums that the last local step divided by, or "u", the sums of the
+        local_tol: a client stops once a step changes its memberships by less (Frobenius norm); None never.
+        weight: "u^m", the sums by which the last local step divided, or "u", the sums of the
             memberships in the local centers after it (the authors' code).
     """
 
@@ -166,12 +166,12 @@ class WeightedFuzzyCentroids(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Sums of u or u^m, at most one a row, and as many local centers."""
+        """Sums of u or u^m, of which a row has at most 1 in all, and local centers with these weights."""
         return Declaration((RowCounts("weight", ("weighted",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the rows of a client; that many local centers, which lie between rows or stay."""
+        """Weights of at most a client's rows; local centers in the box around ranges and received ones."""
         low = np.minimum(self.ranges.low, self.centers)
         high = np.maximum(self.ranges.high, self.centers)
         rows = self.ranges.rows
@@ -195,7 +195,7 @@ class WeightedFuzzyCentroids(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients; a local center of few rows, by its u^m, has no weight."""
+        """Answer for several clients; a local center whose sum of u^m is small gets weight zero."""
         answers = [self._weighted(fit, coarseness.min_count) for fit in self._fits(clients)]
         return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
 

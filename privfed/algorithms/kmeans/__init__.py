@@ -1,1 +1,1 @@
-"""Federated k-means in rounds: weighted (WF, DWF, EWF) and in mini-batches."""
+"""Federated k-means in rounds: weighted (WF, DWF, EWF) and mini-batch k-means."""

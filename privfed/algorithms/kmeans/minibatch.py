@@ -1,20 +1,20 @@
 """Federated mini-batch k-means: local epochs in batches and a server step with momentum, as secure sums.
 
 Triebe and Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept, 2019, Algorithm 1. A
-client splits its rows into batches, in each epoch moves its centroids through them in a random order, and
-answers with the last epoch's cluster sizes and with how far each centroid moved, times its size. The
+client splits its rows into batches. In each epoch it moves its centroids by all batches, in random order. It
+answers with the last epoch's cluster sizes and with each centroid's movement times its size. The
 server moves each centroid by the mean of these movements.
 
 Where the paper is silent or its formula fails, the authors' code is followed: the update is divided by
 max(size, 1), so that a cluster without rows stays (the paper divides by zero there); an average over rounds
-(momentum) smooths the updates; a small cluster is one below a share of the rows that the round's clients
-hold. The authors' code ignores the batch size; here it is used as Algorithm 1 says.
+(momentum) smooths the updates; a cluster is small if it has less than a given share of the rows of the
+round's clients. The authors' code ignores the batch size; here it is used as in Algorithm 1.
 
-Reveals to whoever opens the totals: in each round how many of the cohort's rows are in each cluster, and
+Reveals to whoever opens the totals: in each round, how many of the cohort's rows are in each cluster, and
 their total movement; the start's totals (`privfed.algorithms.starts.starts`), the range sum's
 (`privfed.questions.ranges`), and each restart's score. With one full-batch epoch these are counts and sums of
-rows, as in Lloyd's algorithm. Totals of repeated rounds can single out rows, the more so the smaller the
-cohorts are: only differential privacy bounds that.
+rows, as in Lloyd's algorithm. Totals of repeated rounds can isolate single rows, more easily in small
+cohorts; only differential privacy bounds that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_reso
 from privfed.questions.ranges import Located, locate
 
 MOST_EPOCHS = 100_000
-"""More epochs than this are no question that a client answers."""
+"""Most epochs that a client answers for."""
 
 
 def cohort_size(fraction: float, n_clients: int) -> int:
@@ -57,10 +57,10 @@ def cohort_size(fraction: float, n_clients: int) -> int:
 
 
 class _Stack:
-    """Rows of several clients, one after the other, each client's own centroids and its cluster sizes.
+    """Stacked rows of several clients, with each client's own centroids and cluster sizes.
 
     Attributes:
-        fewest: rows that moved a centroid in the epoch in which they were the fewest; infinite for none.
+        fewest: smallest number of rows that moved each centroid in one epoch; infinite if none ever did.
     """
 
     def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
@@ -78,7 +78,7 @@ class _Stack:
         counts, sums = cell_sums(rows, owner * k + self._assign(rows, owner), n_clients * k)
         counts = counts.reshape(n_clients, k)
         self.counts += counts
-        # Without rows in the batch the share is zero: such a centroid stays.
+        # A centroid without rows in the batch has share zero, and stays.
         share = rate * counts / np.maximum(self.counts, 1.0)
         means = sums.reshape(n_clients, k, d) / np.maximum(counts, 1.0)[:, :, None]
         self.centers += share[:, :, None] * (means - self.centers)
@@ -86,7 +86,7 @@ class _Stack:
     def _assign(self, rows: FloatArray, owner: IntArray) -> IntArray:
         """Return each row's nearest centroid among those of its client."""
         if rows.shape[1] > FEW_FEATURES:
-            # One matrix product a client: its result must not depend on who else is in the stack.
+            # One matrix product a client, so that a client's result does not depend on the others.
             firsts = np.flatnonzero(np.diff(owner, prepend=-1))
             parts = zip(np.split(rows, firsts[1:]), owner[firsts], strict=True)
             return np.concatenate([assign(own, self.centers[client]) for own, client in parts])
@@ -100,7 +100,7 @@ class _Stack:
 
 
 def _split(first: int, n_rows: int, batch_size: int, generator: np.random.Generator) -> list[IntArray]:
-    """Split the rows from `first` on at random into batches; all of them are one batch in their order."""
+    """Split `n_rows` rows from `first` on into random batches; rows that fit into one keep their order."""
     if n_rows <= batch_size:
         return [np.arange(first, first + n_rows)]
     order = first + generator.permutation(n_rows)
@@ -113,10 +113,10 @@ def _epochs(
     batch_size: int | None,
     generators: Sequence[np.random.Generator],
 ) -> Iterator[list[IntArray | slice]]:
-    """Yield each epoch's steps: the rows that are all clients' batches in that step.
+    """Yield each epoch's steps; a step has the rows of one batch of each client.
 
-    A client splits its rows once and shuffles the order of its batches in each epoch (Algorithm 1); a
-    client of one batch draws nothing.
+    A client splits its rows once and shuffles the order of its batches in each epoch (Algorithm 1). A
+    client with one batch draws no random numbers.
     """
     if batch_size is None or max(sizes) <= batch_size:
         for _ in range(epochs):
@@ -139,7 +139,7 @@ def _epochs(
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MiniBatchMovements(Question):
-    """Ask what local epochs make of the centroids: procedure ClientKMeans of Algorithm 1.
+    """Ask for the movements of the centroids in local epochs: procedure ClientKMeans of Algorithm 1.
 
     Statistics: `weight` (n_clusters,), the cluster sizes of the last epoch; `movement` (n_clusters,
     n_features) = weight * (local centroid - received centroid).
@@ -171,17 +171,17 @@ class MiniBatchMovements(Question):
 
     @property
     def _reach(self) -> tuple[FloatArray, FloatArray]:
-        # Rates are at most one: a local centroid stays in the box that spans the ranges and its start.
+        # Rates are at most 1, so that a local centroid stays in the box around the ranges and its start.
         return np.minimum(self.ranges.low, self.centers), np.maximum(self.ranges.high, self.centers)
 
     @property
     def declaration(self) -> Declaration:
-        """Rows of the last epoch, and how far its centroid moved, so many times."""
+        """Counts of the last epoch's rows, and movements, which are multiplied by these counts."""
         return Declaration((RowCounts("weight", ("movement",)),), (self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the rows of a client; movements up to that many rows from a centroid to a border."""
+        """Weights of at most a client's rows; movements of at most that many times a centroid's reach."""
         low, high = self._reach
         low, high, rows = low - self.centers, high - self.centers, float(self.ranges.rows)
         return StatisticsSpec(
@@ -204,9 +204,9 @@ class MiniBatchMovements(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients; a centroid that few rows ever moved has none."""
+        """Answer for several clients; a centroid that few rows moved in some epoch counts as empty."""
         stack = self._stepped(clients, generators)
-        # At rate one the last epoch alone decides where a centroid ends: it is the mean of its rows.
+        # At rate 1 a centroid is the mean of the last epoch's rows, so that earlier epochs do not matter.
         few = stack.fewest if self.client_learning_rate < 1.0 else stack.counts
         stack.counts[few < coarseness.min_count] = 0.0
         counts = self.declaration.row_counts
@@ -222,7 +222,7 @@ class MiniBatchMovements(Question):
         return stack
 
     def _movements(self, stack: _Stack) -> list[Statistics]:
-        # Rounding may carry a centroid over the border by its last bit.
+        # Rounding may carry a centroid beyond the border in its last bit.
         moved = np.clip(stack.centers, *self._reach) - self.centers
         movements = stack.counts[:, :, None] * moved
         return [
@@ -232,13 +232,13 @@ class MiniBatchMovements(Question):
 
 
 class _Server:
-    """What the server keeps of a run: centroids, their smoothed update, and since when a cluster is small.
+    """The server's state: centroids, their smoothed update, and for how long each cluster has been small.
 
     Args:
-        algorithm: the rates, and the rule for small clusters.
-        ranges: where new positions are drawn from.
+        algorithm: has the rates, and the rule for small clusters.
+        ranges: the box from which new positions are drawn.
         centers: start, float64 of shape (n_clusters, n_features).
-        rng: draws them.
+        rng: source of the new positions.
     """
 
     def __init__(
@@ -250,9 +250,9 @@ class _Server:
         self._small_for = np.zeros(len(centers), dtype=np.intp)
 
     def move(self, weight: FloatArray, movement: FloatArray) -> None:
-        """Do the server's step with a round's totals, then draw small clusters anew.
+        """Do the server's step with a round's totals, then draw new positions for small clusters.
 
-        A weight below one counts as one: noise may make it so, and then the step is short.
+        A weight below 1, which noise can cause, counts as 1 and makes the step short.
         """
         rates = self._algorithm
         update = movement / np.maximum(weight, 1.0)[:, None]
@@ -264,7 +264,7 @@ class _Server:
         self.centers = frozen_array(moved)
 
     def _outworn(self, weight: FloatArray) -> list[int]:
-        """Return the clusters that have been small for so many rounds that they are drawn anew."""
+        """Return the clusters that have been small for `reassign_after` rounds."""
         if self._algorithm.reassign_after is None:
             return []
         small = weight < self._algorithm.reassign_min * weight.sum()
@@ -285,12 +285,12 @@ class FederatedMiniBatch:
         learning_rate: alpha, the server's rate, in (0, 1].
         momentum: mu in [0, 1): the server moves by m = mu m + (1 - mu) update; 0 is Algorithm 1.
         client_learning_rate: beta, in (0, 1].
-        reassign_after: rounds in a row after which a small cluster is drawn anew, uniformly from the
-            ranges; None never.
+        reassign_after: number of consecutive rounds after which a small cluster gets a new position, drawn
+            uniformly from the ranges; None never.
         reassign_min: share of the rows of the round's clients below which a cluster is small.
         max_iter: most rounds (T).
         tol: a run stops once the centroids move by strictly less (Frobenius norm); 0 runs all rounds.
-        n_init: restarts; the one of the lowest inertia is kept.
+        n_init: number of restarts; the one with the lowest inertia per row is kept.
         init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone.
         seed: of the start's random choices and of new positions.
@@ -313,7 +313,7 @@ class FederatedMiniBatch:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, and for each restart the start, the rounds and the score."""
+        """Most sums: the ranges, and for each restart the start, the rounds and the score."""
         return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
@@ -336,7 +336,7 @@ class FederatedMiniBatch:
         return best
 
     def _label(self, round_number: int) -> int:
-        """Return the cohort of a round; after the last one everyone is asked for the score."""
+        """Return the cohort label of a round; after the last round everyone is asked for the score."""
         return round_number if self.sampled and round_number <= self.max_iter else EVERYONE
 
     def _run(self, located: Located, server: _Server) -> Conversation[ClusteringOutcome]:

@@ -1,4 +1,4 @@
-"""Weighted federated k-means as sums: weights, and weighted local centroids.
+"""Questions of weighted federated k-means: weights, and weighted local centroids.
 
 Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, equations 3 to 8.
 """
@@ -30,7 +30,7 @@ class _LocalSteps(Question):
     Args:
         centers: global centroids, float64 of shape (n_clusters, n_features).
         local_iter: most local steps.
-        local_tol: local movement below which a client stops; None never stops it.
+        local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
         relocate_empty: move local centroids without rows onto far rows.
     """
 
@@ -55,7 +55,7 @@ class _LocalSteps(Question):
         )
 
     def coarse_updates(self, clients: Sequence[ClientData], coarseness: Coarseness) -> list[LocalUpdate]:
-        """Return each client's local update without its small clusters."""
+        """Return each client's local update, with small clusters suppressed."""
         rows = float(self.ranges.rows)
         return [update.coarsened(coarseness, rows) for update in self.updates(clients)]
 
@@ -73,8 +73,8 @@ class WeightedCentroids(_LocalSteps):
     Statistics: `weight` (n_clusters,), `weighted` (n_clusters, n_features) = weight * local centroid.
 
     Args:
-        weights: name of a registered weighting. Its values must lie in [0, rows of a client];
-            what lies outside is clipped and counted like every entry out of range.
+        weights: name of a registered weighting. Its values must lie in [0, rows of a client]; others are
+            clipped, and counted as clipped like all values outside their ranges.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -87,13 +87,13 @@ class WeightedCentroids(_LocalSteps):
 
     @property
     def declaration(self) -> Declaration:
-        """Dynamic weights count rows; what other weightings give is no count, and a user's may fail."""
+        """Dynamic weights count rows, other weights do not; a user's weighting may fail."""
         counts = (RowCounts("weight", ("weighted",)),) if self.weights == "dynamic" else ()
         return Declaration(counts, (self.centers,), can_fail=self.weights not in ("dynamic", "equal"))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the rows of a client (one for "equal"); centroids in the ranges, times that."""
+        """Weights of at most a client's rows (1 for "equal"); centroids in the ranges, times the weight."""
         largest = 1.0 if self.weights == "equal" else float(self.ranges.rows)
         low, high = self._centroid_bounds()
         return StatisticsSpec(
@@ -116,7 +116,7 @@ class WeightedCentroids(_LocalSteps):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients; every weighting sees their updates without small clusters."""
+        """Answer for several clients; weightings get their updates with small clusters suppressed."""
         updates = self.coarse_updates(clients, coarseness)
         return [self._weighted(update, weights_by(self.weights, update)) for update in updates]
 
@@ -127,12 +127,12 @@ class WeightedCentroids(_LocalSteps):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FallbackCentroids(_LocalSteps):
-    """Ask for the plain mean of local centroids: equation 4 where a total weight is zero.
+    """Ask for the unweighted mean of local centroids: equation 4 where a total weight is zero.
 
-    Statistics: `centroid` (n_asked, n_features), `clients` (1,).
+    Statistics: `centroid` (n_asked, n_features), the local centroids; `clients` (1,).
 
     Args:
-        clusters: indices of the clusters whose total weight came out zero, float64 of shape (n_asked,).
+        clusters: indices of the clusters whose total weight is zero, float64 of shape (n_asked,).
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -146,12 +146,12 @@ class FallbackCentroids(_LocalSteps):
 
     @property
     def declaration(self) -> Declaration:
-        """Centroids, and clients."""
+        """No row counts: the entries are centroids, and a count of clients."""
         return Declaration(centers=(self.centers,))
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Centroids in the ranges or where they were received; one client."""
+        """Centroids in the box around the ranges and the received centroids; one client."""
         low, high = self._centroid_bounds(self.clusters)
         return StatisticsSpec(
             Entry(
@@ -173,7 +173,7 @@ class FallbackCentroids(_LocalSteps):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients; a centroid of few rows is the received one."""
+        """Answer for several clients; a centroid of few rows is replaced by the received one."""
         return self._asked(self.coarse_updates(clients, coarseness))
 
     def _asked(self, updates: Sequence[LocalUpdate]) -> list[Statistics]:

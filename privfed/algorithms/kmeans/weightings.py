@@ -1,15 +1,15 @@
-"""Weightings: what makes weights of a client's local update, known by names that questions carry.
+"""Weightings: functions from a client's local update to weights, which questions refer to by name.
 
-A name means one function for as long as a process lives. A user's function that is to be known in other
-processes too, on other machines or when a run is resumed, lies in a module and declares a version:
+A name means one function for as long as a process lives. A user's function that other processes must know
+too, on other machines or when a run is resumed, is defined in a module and declares a version:
 
     @privfed.weighting(version=1)
     def at_most_three(update):
         return np.minimum(update.counts, 3)
 
-Its name is `module:at_most_three@1`. It is known once its module was imported: a message or a run folder
-never makes anybody import one. Any other function (a lambda, a function within another, of `__main__`, or
-without a version) is known in this process only, under a name that nobody else has.
+Its name is `module:at_most_three@1`. It is known once its module is imported; a message or a run folder
+never causes an import. Any other function (a lambda, a nested function, one of `__main__`, or one without a
+version) is known in this process only, under a unique name.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 _KNOWN: dict[str, Weighting] = {}
 _NAMES: dict[int, tuple[Weighting, str]] = {}
-"""By the function's id; functions are kept, so that no other will have it."""
+"""Id of a function -> the function and its name. Functions are kept, so that ids are not reused."""
 
 
 def dynamic_weights(update: LocalUpdate) -> FloatArray:
-    """Return eq. 7: the rows nearest to each received global centroid."""
+    """Return the weights of eq. 7: the number of rows nearest to each received global centroid."""
     return update.counts
 
 
 def equal_weights(update: LocalUpdate) -> FloatArray:
-    """Return eq. 8 up to a factor that cancels: one for each centroid."""
+    """Return the weights of eq. 8 up to a factor that cancels: 1 for each centroid."""
     return np.ones(len(update.counts))
 
 
 def register_weighting(name: str, weighting: Weighting) -> None:
-    """Make a weighting known by a name; on other machines it must be registered there too.
+    """Register a weighting under a name in this process; other machines must register it themselves.
 
     Raises:
-        ArgumentError: the name is another function's.
+        ArgumentError: another function has the name.
     """
     known = _KNOWN.get(name)
     if known is not None and not same_definition(known, weighting):
@@ -60,8 +60,8 @@ def register_weighting(name: str, weighting: Weighting) -> None:
 def weighting(*, version: int) -> Callable[[Declared], Declared]:
     """Declare a function of a module as a weighting, with a version (a decorator).
 
-    Raise the version when the function changes: it is what the parties of a fit agree on, and a run is
-    resumed under the same one only.
+    Raise the version when the function changes: the parties of a fit agree on it, and a run can be resumed
+    only under the same version.
 
     Args:
         version: at least 1.
@@ -88,7 +88,7 @@ def weighting(*, version: int) -> Callable[[Declared], Declared]:
 
 
 def name_of(function: Weighting) -> str:
-    """Return the name that a function is known by: the declared one, else one of this process."""
+    """Return a function's name: the declared one, else a name that only this process knows."""
     if id(function) not in _NAMES:
         name = f"number {len(_NAMES) + 1} of this process"
         register_weighting(name, function)
@@ -103,7 +103,7 @@ def declared_name(function: object) -> str | None:
 
 
 def known_weightings() -> list[str]:
-    """Return the names that other processes may know too, in order."""
+    """Return the names that other processes may know too, sorted."""
     return sorted(name for name in _KNOWN if not name.endswith("of this process"))
 
 
@@ -113,10 +113,10 @@ def is_known(name: str) -> bool:
 
 
 def check_lasting(weights: object) -> None:
-    """Check that weights will mean the same to another process: those that a run folder is for.
+    """Check that weights have a name which a process that resumes the run can know too.
 
     Raises:
-        ArgumentError: a function that is known in this process only.
+        ArgumentError: they are a function that is known in this process only.
     """
     if callable(weights) and declared_name(weights) is None:
         raise ArgumentError(
@@ -127,10 +127,10 @@ def check_lasting(weights: object) -> None:
 
 
 def weights_by(name: str, update: LocalUpdate) -> FloatArray:
-    """Return what a weighting makes of an update, float64 of shape (n_clusters,).
+    """Return a weighting's weights for an update, float64 of shape (n_clusters,).
 
     Raises:
-        ArgumentError: it returns something of another shape. Its own errors pass.
+        ArgumentError: the weights have another shape. The weighting's own errors are not caught.
     """
     weights: FloatArray = np.asarray(_KNOWN[name](update), dtype=np.float64)
     if weights.shape != update.counts.shape:
@@ -141,10 +141,10 @@ def weights_by(name: str, update: LocalUpdate) -> FloatArray:
 
 
 def check_weighting(name: str, n_clusters: int, n_features: int) -> None:
-    """Try a weighting on an update that is made up, before anything is sent.
+    """Try a weighting on a made-up update, before anything is sent.
 
     Raises:
-        ArgumentError: it fails there, or returns something else than one number a cluster.
+        ArgumentError: it fails, or does not return one number a cluster.
     """
     received = np.linspace(0.1, 1.0, n_clusters * n_features).reshape(n_clusters, n_features)
     counts = np.cumsum(np.ones(n_clusters)) + 1.0

@@ -6,7 +6,7 @@ Algorithm 3, line 8, divides by a total weight of zero, equation 4 is followed.
 Reveals to whoever opens the totals: in each round the cohort's total weight and weighted sum of each
 centroid; for centroids of zero total weight the sum of the cohort's local centroids; the start's
 totals (`privfed.algorithms.starts.starts`), the range sum's (`privfed.questions.ranges`), and each restart's
-score. Totals of repeated rounds can single out rows: only differential privacy bounds that.
+score. Totals of repeated rounds can isolate single rows; only differential privacy bounds that.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ class WeightedKMeans:
         tol: a run stops once the centroids move by strictly less (Frobenius norm).
         max_iter: most rounds.
         min_iter: fewest rounds before `tol` may stop a run.
-        patience: a run stops when the movement did not fall below that of `patience` rounds ago.
-        n_init: restarts; the one of the lowest score is kept.
+        patience: a run stops once none of the last `patience` movements is below the first of them; None
+            never.
+        n_init: number of restarts; the one with the lowest score is kept.
         init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone.
-        score: "pooled" (all rows alike) or "client-mean" (all clients alike, Algorithm 4).
+        score: "pooled" (all rows have equal weight) or "client-mean" (all clients do, Algorithm 4).
         relocate_empty: move local centroids without rows onto far rows (Figure 1 warns of it).
         seed: of the start's random choices.
     """
@@ -71,7 +72,7 @@ class WeightedKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, the starts, two a round (the second where weights are zero), the scores."""
+        """Most sums: the ranges, the starts, two a round (the second for zero weights), the scores."""
         return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
@@ -103,7 +104,7 @@ class WeightedKMeans:
         for round_number in range(1, self.max_iter + 1):
             current = history[-1]
             aggregated = yield from self._round(located, current, round_number)
-            # Equation 6, with the convention that the movement before the start is zero.
+            # Equation 6; the movement before the start is zero.
             moved = self.learning_rate * aggregated + (1.0 - self.learning_rate) * current
             history.append(frozen_array(moved + self.momentum * (current - previous)))
             previous = current
@@ -126,7 +127,7 @@ class WeightedKMeans:
         if self.weights == "dynamic" and self.local_iter == 1 and not self.relocate_empty:
             total = yield Ask(LloydSums(ranges=located.ranges, centers=centers), label, (then,))
             weight, weighted = total.statistics["count"], total.statistics["sum"]
-            # After one step a local centroid without rows is still the received one: so is their mean.
+            # After one step, local centroids without rows equal the received one, and so does their mean.
             return _divided(weighted, weight, lambda: centers)
         steps = {
             "ranges": located.ranges,

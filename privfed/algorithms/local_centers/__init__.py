@@ -1,1 +1,1 @@
-"""Algorithms over the clients' own centroids: k-FED and FKM."""
+"""Algorithms that combine the clients' own centroids: k-FED and FKM."""

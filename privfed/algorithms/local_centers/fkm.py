@@ -1,25 +1,26 @@
-"""FKM: federated k-means whose clients may hold different numbers of clusters.
+"""FKM: federated k-means in which clients may hold different numbers of clusters.
 
-Garst and Reinders: Federated K-Means clustering, 2023, arXiv:2310.01195v2, Algorithm 1. Each round a
-client drops the global means that none of its rows is nearest to, does one k-means step from the others
-and hands over its means, each with its number of rows; the server's weighted k-means (eq. 1) merges
+Garst and Reinders: Federated K-Means clustering, 2023, arXiv:2310.01195v2, Algorithm 1. In each round a
+client drops the global means that are nearest to none of its rows, does one k-means step from the others
+and sends its means, each with its number of rows; the server's weighted k-means (eq. 1) merges
 them. Where the paper is silent the authors' code is followed: the start is k-means++ and one step; sizes
 are counted after the step, with the updated means; means of fewer than `min_cluster_size` rows (p in
-section 2) are dropped. Otherwise than there, the start is no round of its own number.
+section 2) are dropped. Unlike in that code, the start does not count as a round.
 
-`merge="gathered"` is the server as published: it sees every client's means and begins anew from
-k-means++ each round. `merge="summed"` asks for each step of that k-means as a sum; it starts from cells
-of the clients' means, then from the current global ones. From the same start both are equal.
+`merge="gathered"` is the server as published: it sees every client's means and starts again from
+k-means++ in each round. `merge="summed"` asks for each step of that k-means as a sum; it starts from cells
+of the clients' means, then from the current global ones. From the same start both give the same result.
 
-Reveals to whoever opens the totals: in "summed" rounds how many rows lie at the means nearest to each
-center, over the cohort, and their weighted sum; at the start the number of means of all clients, and
-their weights and weighted sums in public cells. In "gathered" rounds every client's means and sizes; in
-"slotted" ones the same, but not whose they are (`privfed.questions.slots`: contents can link the rounds).
-A mean is of the rows before the step and its size of those after it: one whose size is large enough may
-still be the mean of a single row, that row itself. On the paper's data with beta = 0.1 that held for one
-mean in forty-five. Means of a public step and the client's number and sum of rows give the sizes before
-the step, as a round of DWF k-means does, and so single rows (`privfed.attacks.Differencing`). Besides: the
-range sum's totals (`privfed.questions.ranges`) and each restart's score.
+Reveals to whoever opens the totals: in "summed" rounds, the total size and the weighted sum of the cohort's
+means nearest to each center; at the start, the number of means of all clients, and
+their weights and weighted sums in public cells. In "gathered" rounds, every client's means and sizes; in
+"slotted" rounds the same, but not whose they are (`privfed.questions.slots`), although their contents can
+link rounds. A mean is computed from the rows assigned before the step, its size from those after it, so that
+a mean of sufficient size may still be the mean of a single row, that is, the row itself. On the paper's data
+with beta = 0.1 that held for one mean in forty-five. The means of a public step, with the client's number and
+sum of rows, give the sizes before the step, as in a round of DWF k-means, and so single rows
+(`privfed.attacks.Differencing`). In addition: the range sum's totals (`privfed.questions.ranges`) and each
+restart's score.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoin
 from privfed.questions.ranges import Located, locate
 
 INNER_STEPS = 30
-"""Most summed steps of one merge; one or two are usual."""
+"""Most summed steps of one merge; usually one or two suffice."""
 
 SERVER_STARTS = 10
-"""k-means++ starts of the gathered merge, as in the authors' runs."""
+"""Number of k-means++ starts of the gathered merge, as in the authors' runs."""
 
 _MOST_DISTANCES = 1 << 22
-"""Rows of all clients times centers: up to so many are stepped in one pass."""
+"""Largest number of rows of all clients times centers for which clients are stepped in one pass."""
 
 _REMEDY = "a smaller min_cluster_size, or clients with more rows"
 
 
 def _stepped(rows: FloatArray, centers: FloatArray, min_cluster_size: int) -> LocalMeans:
-    """Return the means of one k-means step and their sizes, without those of fewer rows (lines 14 to 17).
+    """Return the means of one k-means step and their sizes, without small ones (lines 14 to 17).
 
-    Centers without rows are dropped first. Sizes are of the labels that the moved means give: a mean can be
-    one of fewer rows than its size says, or of more.
+    Centers without rows are dropped first. Sizes count the rows nearest to the moved means, so that a mean
+    can be computed from fewer rows than its size, or from more.
     """
     counts, sums = cell_sums(rows, nearest(rows, centers), len(centers))
     held = counts > 0
@@ -75,11 +76,11 @@ def _stepped(rows: FloatArray, centers: FloatArray, min_cluster_size: int) -> Lo
 def _stepped_all(
     clients: Sequence[FloatArray], centers: FloatArray, min_cluster_size: int
 ) -> list[LocalMeans]:
-    """Return what `_stepped` gives for each client, bit for bit, in one pass over all rows."""
+    """Return the results of `_stepped` for each client, bit for bit, in one pass over all rows."""
     rows, k = np.concatenate(clients), len(centers)
     owner = np.repeat(np.arange(len(clients)), [len(own) for own in clients])
     counts, sums = cell_sums(rows, owner * k + nearest(rows, centers), len(clients) * k)
-    # A dropped center is nobody's nearest.
+    # Dropped centers are infinitely far, so that they are nearest to no row.
     stepped, held = np.full(sums.shape, np.inf), counts > 0
     stepped[held] = sums[held] / counts[held][:, None]
     means = stepped.reshape(len(clients), k, -1)
@@ -100,7 +101,7 @@ class SeededMeans(LocalPoints):
     """A client's means at the start: k-means++ among its rows and one step (Algorithm 1, line 4).
 
     Args:
-        n_clusters: seeds of a client; one with fewer rows takes as many as it has rows.
+        n_clusters: number of seeds of a client; a client with fewer rows takes one seed a row.
         min_cluster_size: means of fewer rows are dropped.
         seed: of the client's draws, below 2**32.
     """
@@ -112,7 +113,7 @@ class SeededMeans(LocalPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Clusters of each client."""
+        """The number of clusters that each client looks for."""
         return Declaration(n_clusters=self.n_clusters)
 
     def __post_init__(self) -> None:
@@ -123,7 +124,7 @@ class SeededMeans(LocalPoints):
             )
 
     def make(self, client: ClientData) -> LocalMeans:
-        """Seed and step."""
+        """Draw k-means++ seeds among the client's rows, and do one step."""
         rows, rng = client.features, np.random.default_rng(self.seed)
         drawn = seeds(rows, np.ones(len(rows)), min(self.n_clusters, len(rows)), rng)
         return _stepped(rows, drawn[0], self.min_cluster_size)
@@ -136,7 +137,7 @@ class SeededMeans(LocalPoints):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SteppedMeans(LocalPoints):
-    """A client's means in a round: one step from the global means that it has rows of (lines 13 to 17).
+    """A client's means in a round: one step from the global means that have rows there (lines 13 to 17).
 
     Args:
         centers: global means, float64 of shape (n_clusters, n_features).
@@ -149,7 +150,7 @@ class SteppedMeans(LocalPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Centers, from which a client's own are made."""
+        """The centers from which the client computes its own."""
         return Declaration(centers=(self.centers,))
 
     def __post_init__(self) -> None:
@@ -161,7 +162,7 @@ class SteppedMeans(LocalPoints):
             raise ArgumentError(f"centers must be a finite table, got shape {self.centers.shape}.")
 
     def make(self, client: ClientData) -> LocalMeans:
-        """Assign, drop the empty ones, step, and count anew.
+        """Assign rows, drop empty centers, do one step, and count rows again.
 
         Raises:
             ArgumentError: the centers have another number of columns than the rows.
@@ -171,7 +172,7 @@ class SteppedMeans(LocalPoints):
         return _stepped(client.features, self.centers, self.min_cluster_size)
 
     def prepare(self, clients: Sequence[ClientData]) -> None:
-        """Make the points of several simulated clients in one pass, where that is faster."""
+        """Compute the points of several simulated clients in one pass, where that is faster."""
         few = len(clients) > 1 and self.centers.shape[1] == clients[0].n_features <= FEW_FEATURES
         if few and sum(client.n_rows for client in clients) * len(self.centers) <= _MOST_DISTANCES:
             made = _stepped_all([one.features for one in clients], self.centers, self.min_cluster_size)
@@ -189,18 +190,19 @@ class FederatedKMeans:
 
     Args:
         n_clusters: number of clusters.
-        min_cluster_size: a client drops means of fewer rows; p of section 2, there 2.
-        merge: "summed", "gathered", or "slotted": gathered, but not whose they are.
+        min_cluster_size: a client drops means of fewer rows; p of section 2, where it is 2.
+        merge: "summed", "gathered", or "slotted" (gathered, but unlinked to clients).
         tol: a run stops once the centers move by strictly less (Frobenius norm); 0 never.
-        max_iter: rounds after the start.
+        max_iter: most rounds after the start.
         min_iter: fewest rounds before `tol` may stop a run.
-        patience: a run stops when the movement did not fall below that of `patience` rounds ago.
-        n_init: restarts; the one of the lowest pooled inertia is kept.
+        patience: a run stops once none of the last `patience` movements is below the first of them; None
+            never.
+        n_init: number of restarts; the one with the lowest pooled inertia is kept.
         init: "k-means++" (the clients' own, merged), a start of `privfed.algorithms.starts.starts`, or
             centers of shape (n_clusters, n_features).
         sampled: whether a round asks the configuration's cohort, or everyone; the start asks everyone.
         seed: of the start's and the server's random choices.
-        slots: for "slotted": number of all clients, which `run` puts in itself.
+        slots: for "slotted", the number of all clients, which `run` sets itself.
     """
 
     n_clusters: int
@@ -218,7 +220,7 @@ class FederatedKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, the starts, the steps of each merge, the scores."""
+        """Most sums: the ranges, the starts, the steps of each merge, the scores."""
         a_merge = INNER_STEPS if self.merge == "summed" else 1
         return 1 + self.n_init * (max(MOST_START_SUMS, 2 + a_merge) + a_merge * self.max_iter + 1)
 
@@ -296,7 +298,7 @@ class FederatedKMeans:
             return (yield from self._summed(points, located, centers, label, then, "round"))
         held = yield from self._gathered(points, located, label, then, "round")
         if len(held.points) < self.n_clusters:
-            # A small cohort can hold fewer means than there are clusters: what has none stays.
+            # A small cohort can hold fewer means than clusters; centers without means then stay.
             return lloyd(*held, centers[None]).centers if len(held.points) else centers
         merged = weighted_kmeans(*held, self.n_clusters, rng, n_init=SERVER_STARTS).centers
         return _in_order_of(centers, merged)
@@ -337,9 +339,9 @@ class FederatedKMeans:
 
 
 def _in_order_of(before: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return centers in the order of those before that they are nearest to, one to one.
+    """Return centers in the order of the previous ones, matched one to one by least squared distance.
 
-    A start from k-means++ numbers clusters anew each round; movements are of the same cluster.
+    k-means++ numbers clusters differently in each round, but movements must be those of the same cluster.
     """
     _, order = linear_sum_assignment(many_distances(centers, before[None])[0])
     ordered: FloatArray = centers[order]

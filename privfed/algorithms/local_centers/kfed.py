@@ -2,23 +2,23 @@
 
 Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering, ICML 2021,
 arXiv:2103.00697. Each client clusters its rows once, into k' clusters (Algorithm 1, after Awasthi and
-Sheffet 2012); the server clusters the union of these centroids, all of weight one (Algorithm 2). Where
-the paper is silent the authors' code is followed: k-means++ seeds stand for an approximation of k-means,
-and both k-means run until nothing moves. Otherwise than there, rows are projected to min(k', d)
-dimensions (their check fails for d < k'); a client with fewer distinct rows than k' is left out (theirs
+Sheffet 2012); the server clusters the union of these centroids, all of weight 1 (Algorithm 2). Where
+the paper is silent the authors' code is followed: k-means++ seeds serve as the approximation of k-means,
+and both k-means run until nothing moves. Unlike in that code, rows are projected to min(k', d)
+dimensions (its check fails for d < k'); a client with fewer distinct rows than k' is left out (the code
 sends its rows); and a centroid of fewer rows than `min_cluster_size` is left out.
 
-`merge="gathered"` is the server as published: it starts from the first client's centroids and, one
-after the other, those farthest from all before. `merge="summed"` asks for each step of the server's
-k-means as a sum; its start is found on cells of the centroids, for the farthest of points is no sum.
-From the same start both are equal.
+`merge="gathered"` is the server as published: it starts from the first client's centroids and adds, one by
+one, the centroid farthest from those chosen. `merge="summed"` asks for each step of the server's
+k-means as a sum. Its start is found on cells of the centroids, since the farthest point cannot be found by a
+sum. From the same start both give the same result.
 
-Reveals to whoever opens the totals: in "summed" runs how many centroids all clients hold, how many lie
-in each public cell and, each step, nearest to each center, with their sums; in "gathered" runs every
-client's centroids; in "slotted" ones the same, but not whose they are (`privfed.questions.slots`). Besides:
-the range sum's totals (`privfed.questions.ranges`) and each restart's score. A centroid is the mean of the
-rows of its cell: who sees a client's centroids, or its own answers to the sums, and its number and sum of
-rows can often tell how many rows each is of, and with several restarts single rows
+Reveals to whoever opens the totals: in "summed" runs, how many centroids all clients hold, and how many lie
+in each public cell and, in each step, nearest to each center, with their sums; in "gathered" runs, every
+client's centroids; in "slotted" runs the same, but not whose they are (`privfed.questions.slots`). In
+addition: the range sum's totals (`privfed.questions.ranges`) and each restart's score. A centroid is the mean
+of the rows of its cluster. So whoever sees a client's centroids, or its own answers to the sums, and its
+number and sum of rows, can often compute the size of each centroid and, with several restarts, single rows
 (`privfed.attacks.Differencing`).
 """
 
@@ -47,7 +47,7 @@ from privfed.questions.ranges import Located, locate
 LOCAL = ("awasthi-sheffet", "kmeans")
 
 LOCAL_STARTS = 5
-"""k-means++ starts of a client whose local method is plain k-means."""
+"""Number of k-means++ starts of a client whose local method is "kmeans"."""
 
 _REMEDY = "fewer n_local_clusters, a smaller min_cluster_size, or clients with more rows"
 
@@ -55,10 +55,10 @@ _REMEDY = "fewer n_local_clusters, a smaller min_cluster_size, or clients with m
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalCentroids(LocalPoints):
-    """The centroids of a client's own clustering, each of weight one.
+    """The centroids of a client's own clustering, each of weight 1.
 
     Args:
-        n_clusters: clusters of a client, k'; a client with fewer distinct rows has no centroids.
+        n_clusters: number of clusters of a client, k'; a client with fewer distinct rows has no centroids.
         local: "awasthi-sheffet" (Algorithm 1) or "kmeans" (the best of several k-means++ starts).
         min_cluster_size: centroids of fewer rows are left out.
         seed: of the client's draws, below 2**32.
@@ -72,7 +72,7 @@ class LocalCentroids(LocalPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Clusters of each client."""
+        """The number of clusters that each client looks for."""
         return Declaration(n_clusters=self.n_clusters)
 
     def __post_init__(self) -> None:
@@ -106,13 +106,13 @@ class LocalCentroids(LocalPoints):
 
 
 def awasthi_sheffet_start(rows: FloatArray, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-    """Return the centers that Lloyd's steps begin from in Algorithm 1: (n_clusters, n_features).
+    """Return the starting centers of Lloyd's steps in Algorithm 1, (n_clusters, n_features).
 
-    Rows are projected to their first singular directions (without centering) and k-means++ seeds are
-    drawn there; each seed then moves to the mean of the rows that are at most a third as far from it as
-    from any other seed, and back to all dimensions.
+    Rows are projected to their first singular directions (without centering), and k-means++ seeds are
+    drawn among them. Each seed then moves to the mean of the projected rows that are at most a third as far
+    from it as from any other seed. The result is mapped back to all dimensions.
     """
-    # The triangular factor has the singular directions of the rows, and is small.
+    # The triangular factor of QR has the same singular directions as the rows, and is small.
     directions = np.linalg.svd(np.linalg.qr(rows, mode="r"), full_matrices=False)[2][:n_clusters].T
     projected = rows @ directions
     seeded = seeds(projected, np.ones(len(rows)), n_clusters, rng, candidates=1)[0]
@@ -123,34 +123,34 @@ def awasthi_sheffet_start(rows: FloatArray, n_clusters: int, rng: np.random.Gene
 def split_means(points: FloatArray, centers: FloatArray) -> FloatArray:
     """Return the means of points at most a third as far from one center as from any other (the 1:3 split).
 
-    A center that no point is that near to stays.
+    A center without such points stays where it is.
     """
     if len(centers) == 1:
         return np.asarray(points.mean(axis=0, keepdims=True))
     distances = many_distances(points, centers[None])[0]
     first, second = np.partition(distances, 1, axis=0)[:2]
-    # Distances are squared: a third is a ninth.
+    # Distances are squared, so that a third becomes a ninth.
     near = (distances == first) & (9.0 * first <= second)
     counts = near.sum(axis=1)[:, None]
     return np.where(counts > 0, near @ points / np.maximum(counts, 1), centers)
 
 
 def farthest_start(held: list[WeightedPoints], n_clusters: int, n_first: int) -> FloatArray:
-    """Return the first client's centroids and then, one by one, those farthest from all before.
+    """Return the first client's centroids and then, one by one, the centroid farthest from those chosen.
 
-    Algorithm 2, steps 2 to 6. Clients without centroids are passed over.
+    Algorithm 2, steps 2 to 6. The first client is the first that has centroids.
 
     Args:
-        held: centroids of each client, together at least `n_clusters`.
-        n_clusters: how many are wanted.
-        n_first: most that are taken of the first client.
+        held: centroids of each client, in sum at least `n_clusters`.
+        n_clusters: number of centroids to choose.
+        n_first: most centroids that are taken from the first client.
     """
     points = np.concatenate([own.points for own in held])
     n_own = next(len(own.points) for own in held if len(own.points))
     chosen = list(range(min(n_first, n_own, n_clusters)))
     closest = squared_distances(points, points[chosen]).min(axis=1)
     while len(chosen) < n_clusters:
-        # What was chosen has distance zero; where all others have it too, the next is taken.
+        # Chosen points get -1, so that others are chosen even if all remaining distances are zero.
         closest[chosen] = -1.0
         chosen.append(int(closest.argmax()))
         closest = np.minimum(closest, squared_distances(points, points[chosen[-1:]])[:, 0])
@@ -163,21 +163,22 @@ class OneShotKMeans:
 
     Args:
         n_clusters: number of clusters, k.
-        n_local_clusters: clusters of each client, k'; None for k.
+        n_local_clusters: number of clusters of each client, k'; None for k.
         local: "awasthi-sheffet" or "kmeans"; see `LocalCentroids`.
         min_cluster_size: a client leaves out centroids of fewer rows.
-        merge: "summed", "gathered", or "slotted": gathered, but not whose they are.
+        merge: "summed", "gathered", or "slotted" (gathered, but unlinked to clients).
         tol: the server's k-means stops once its centers move by strictly less (Frobenius norm).
-        max_iter: its most steps; summed, each is a sum.
-        min_iter: its fewest steps before `tol` may stop it.
-        patience: it stops when the movement did not fall below that of `patience` steps ago.
-        n_init: restarts, with other seeds for clients and server; the one of the lowest pooled inertia
-            is kept.
+        max_iter: most steps of the server's k-means; with "summed", each is a sum.
+        min_iter: fewest steps before `tol` may stop it.
+        patience: it stops once none of the last `patience` movements is below the first of them; None
+            never.
+        n_init: number of restarts, with new seeds for clients and server; the one with the lowest pooled
+            inertia is kept.
         init: start of the server's k-means: "kfed" (the method's own), another start of
             `privfed.algorithms.starts.starts`, or centers of shape (n_clusters, n_features).
         sampled: whether the cohort of round 1 is asked, or everyone.
         seed: of the clients' and the server's random choices.
-        slots: for "slotted": number of all clients, which `run` puts in itself.
+        slots: for "slotted", the number of all clients, which `run` sets itself.
     """
 
     n_clusters: int
@@ -197,7 +198,7 @@ class OneShotKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the range, the counts, the starts, the steps, the scores."""
+        """Most sums: the ranges, the counts, the starts, the steps, the scores."""
         steps = self.max_iter if self.merge == "summed" else 1
         return 1 + self.n_init * (1 + MOST_START_SUMS + steps + 1)
 
@@ -236,7 +237,7 @@ class OneShotKMeans:
     def _summed(
         self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
     ) -> Conversation[tuple[list[FloatArray], bool]]:
-        """Cluster the union of the clients' centroids by sums; return the history, and if it converged."""
+        """Cluster the union of the clients' centroids by sums; return the history and if it converged."""
         label, ranges = self._label, located.ranges
         found = yield from count_points(points, ranges, most=self._most, cohort=label, upcoming=(label,))
         check_enough(found, self.n_clusters, located.n_rows, _REMEDY)
@@ -253,7 +254,7 @@ class OneShotKMeans:
     def _gathered(
         self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts
     ) -> Conversation[tuple[list[FloatArray], bool]]:
-        """Cluster the union of the clients' centroids where they are seen."""
+        """Cluster the union of the gathered centroids; return the history and if it converged."""
         label, ranges = self._label, located.ranges
         held = yield from gather_points(
             points,
@@ -278,7 +279,7 @@ class OneShotKMeans:
     def _steps(
         self, points: LocalPoints, ranges: Ranges, centers: FloatArray, held: WeightedPoints | None
     ) -> Conversation[tuple[list[FloatArray], bool]]:
-        """Do the steps of the server's k-means, by sums where the points are not held."""
+        """Do the steps of the server's k-means, on the gathered points `held`, or by sums if it is None."""
         history, movements, converged = [frozen_array(centers)], list[float](), False
         while len(movements) < self.max_iter and not converged:
             current = history[-1]

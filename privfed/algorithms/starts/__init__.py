@@ -1,1 +1,1 @@
-"""Starting centroids, each found by questions to the clients."""
+"""Initialisations: starting centroids, found by questions to the clients."""

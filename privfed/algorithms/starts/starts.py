@@ -1,12 +1,15 @@
-"""Starting centroids, each found by questions to the clients.
+"""Starting centroids, found by questions to the clients.
 
 `coreset` asks for counts and sums in public cells, once a run, and seeds on the cells' means. Reveals to
 whoever opens the total: those counts and sums over all clients; a cell can hold a single row.
-`kfed` does the same over the clients' own local centroids, in every restart anew, then moves the start by
+
+`kfed` does the same with the clients' own local centroids, again in every restart, then moves the start by
 summed Lloyd steps over them. Reveals to whoever opens the totals: those counts and sums over all clients'
-centroids. Who sees a client's own answers gets its centroids out of them and, with its number and sum of
-rows (the range sum), how many rows each is of: the sums of its rows over its own clusters, from which
-`privfed.attacks.Differencing` takes rows. `random` draws from the ranges; an array is taken as it is.
+centroids. Whoever sees a single client's answers can compute its centroids and, with its number and sum of
+rows (the range sum), the size of each. These are the sums of its rows over its own clusters, from which
+`privfed.attacks.Differencing` isolates rows.
+
+`random` draws from the ranges. An array is used as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ KFED_STEPS = 20
 """Most summed Lloyd steps over the clients' local centroids."""
 
 BEST_OF = 20
-"""Draws of k-means++ on cells, of which the best is taken."""
+"""Number of k-means++ starts on cells, of which the best is kept."""
 
 MOST_START_SUMS = KFED_STEPS + 1
 """Most sums that a start asks for."""
@@ -52,7 +55,7 @@ def _k_means(
     points: FloatArray, weights: FloatArray | None, n_clusters: int, n_init: int, seed: int
 ) -> KMeans:
     with warnings.catch_warnings():
-        # Points that differ in their last bits only may come out as fewer clusters: no news to a user.
+        # Fewer clusters are found where points differ only in their last bits; users need no warning of it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points, sample_weight=weights)
 
@@ -60,14 +63,14 @@ def _k_means(
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KMeansCentroids(LocalPoints):
-    """A client's own k-means centroids, those of at least two rows, each of weight one.
+    """A client's own k-means centroids of at least two rows, each of weight 1.
 
-    A client with fewer distinct rows than clusters has none: its centroids would be its rows. A
-    centroid of one row is that row and is left out.
+    A client with fewer distinct rows than clusters has none, since its centroids would be its rows. A
+    centroid of a single row is that row, and is left out.
 
     Args:
-        n_clusters: clusters of each client's own k-means.
-        seed: of each client's own k-means, below 2**32.
+        n_clusters: number of clusters of each client's own k-means.
+        seed: seed of each client's own k-means, below 2**32.
     """
 
     counts_rows: ClassVar[bool] = False
@@ -76,7 +79,7 @@ class KMeansCentroids(LocalPoints):
 
     @property
     def declaration(self) -> Declaration:
-        """Clusters of each client."""
+        """The number of clusters that each client looks for."""
         return Declaration(n_clusters=self.n_clusters)
 
     def __post_init__(self) -> None:
@@ -94,7 +97,7 @@ class KMeansCentroids(LocalPoints):
         sizes, sums = cell_sums(rows, np.asarray(fitted.labels_, dtype=np.intp), k)
         held = sizes >= 2
         centers = np.asarray(fitted.cluster_centers_[held], dtype=np.float64)
-        # k-means may stop a step short of its labels: of how many rows such a centroid is, nobody knows.
+        # k-means may stop before centroids match labels; the size of such a centroid is unknown, hence 1.
         off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
         known = off <= 1e-9 * np.ptp(rows, axis=0).max()
         return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 1.0))
@@ -114,8 +117,8 @@ def seeded(
 ) -> FloatArray:
     """Return k-means centers of weighted points, (n_clusters, n_features), inside the ranges.
 
-    With fewer distinct points than clusters the missing centers are drawn uniformly from the box
-    that the points span (from the ranges where they are all one).
+    With fewer distinct points than clusters, the missing centers are drawn uniformly from the points'
+    bounding box (from the ranges if all points are equal).
     """
     distinct = np.unique(points, axis=0)
     if len(distinct) >= n_clusters:
@@ -136,7 +139,7 @@ def asked_cells(
     *,
     upcoming: tuple[int, ...],
 ) -> Conversation[WeightedPoints]:
-    """Ask for the means and counts of public cells: of the clients' points, or of their rows; one sum."""
+    """Find the means and counts of public cells, of the clients' points or of their rows, with one sum."""
     layout = cell_layout(located, n_clusters, rng)
     where = {"ranges": located.ranges, "center": layout.center, "normals": layout.normals}
     if points is None:
@@ -157,10 +160,10 @@ def cells_start(
     *,
     upcoming: tuple[int, ...],
 ) -> Conversation[FloatArray | None]:
-    """Seed on the means of public cells of the clients' points: one sum.
+    """Seed on the means of public cells of the clients' points, with one sum.
 
     Returns:
-        Centers of shape (n_clusters, n_features); None where no cell holds anything.
+        Centers of shape (n_clusters, n_features); None where all cells are empty.
     """
     cells = yield from asked_cells(points, located, n_clusters, rng, upcoming=upcoming)
     if not len(cells.points):
@@ -171,10 +174,10 @@ def cells_start(
 def kfed_start(
     located: Located, n_clusters: int, rng: np.random.Generator, *, upcoming: tuple[int, ...]
 ) -> Conversation[FloatArray]:
-    """Start from the clients' own centroids (Dennis, Li, Smith: k-FED, ICML 2021), as sums.
+    """Start from the clients' own centroids (Dennis, Li, Smith: k-FED, ICML 2021), by sums.
 
-    k-FED's server runs k-means on the union of local centroids; each of its steps is a sum over
-    them. Its seeds come from cells of those centroids, as in `coreset_start`.
+    k-FED's server runs k-means on the union of local centroids; here each of its steps is a sum. The seeds
+    come from public cells of those centroids (`cells_start`).
 
     Raises:
         DataError: no client has as many distinct rows as there are clusters.
@@ -193,15 +196,15 @@ def kfed_start(
 
 
 class Starts:
-    """The starts of a run's restarts.
+    """Finds the starts of a run's restarts.
 
-    A coreset is asked for once: cells drawn anew for each restart would tell the rows in them apart.
+    A coreset is asked for only once: new cells for each restart would isolate single rows.
 
     Args:
         init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
-        located: what the range sum found.
+        located: result of the range sum.
         n_clusters: number of clusters.
-        rng: of the starts' random choices.
+        rng: source of the starts' random choices.
     """
 
     def __init__(self, init: Init, located: Located, n_clusters: int, rng: np.random.Generator) -> None:
@@ -209,10 +212,10 @@ class Starts:
         self._coreset: WeightedPoints | None = None
 
     def next(self, upcoming: tuple[int, ...] = (EVERYONE,)) -> Conversation[FloatArray]:
-        """Return starting centers; `upcoming` labels are asked after them.
+        """Return starting centers; the cohorts `upcoming` are asked after them.
 
         Raises:
-            DataError: no client has rows, or for "kfed" as many distinct rows as there are clusters.
+            DataError: no client has rows or, for "kfed", at least as many distinct rows as clusters.
         """
         located, n_clusters, rng = self._located, self._n_clusters, self._rng
         if not isinstance(self._init, str):
@@ -221,7 +224,7 @@ class Starts:
             return random_start(located, n_clusters, rng)
         if self._init == "kfed":
             return (yield from kfed_start(located, n_clusters, rng, upcoming=upcoming))
-        # The first start is the best of many draws, later ones are single draws, so that restarts differ.
+        # The first start is the best of many draws; later ones are single draws, so that restarts differ.
         draws = BEST_OF if self._coreset is None else 1
         if self._coreset is None:
             self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
@@ -231,5 +234,5 @@ class Starts:
 
 
 def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-    """Draw centers uniformly from the ranges; no sum."""
+    """Draw centers uniformly from the ranges, float64 of shape (n_clusters, n_features), without a sum."""
     return rng.uniform(located.ranges.low, located.ranges.high, (n_clusters, located.ranges.n_features))
