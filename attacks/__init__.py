@@ -1,7 +1,7 @@
-"""Attacks: what a party can learn from what it saw, measured on the run's own transcript.
+"""Attacks: measure what a party can learn from its view of a run, taken from the run's own transcript.
 
-A passive attack is run on a view, `attack.run(transcript.view("server"), prior, rng)`; an active one on
-an oracle, `attack.run(oracle, prior, rng)`. `pooled(views)` joins what was seen of several fits.
+A passive attack runs on a view, `attack.run(transcript.view("server"), prior, rng)`; an active one on
+an oracle, `attack.run(oracle, prior, rng)`. `pooled(views)` joins the views of several fits.
 `evaluate(result, truth)` compares the claims with the truth.
 """
 

@@ -1,4 +1,4 @@
-"""Audits: the empirical epsilon of a mechanism, a whole run, or the noise itself, against its claim."""
+"""Audits: compare the empirical epsilon of a mechanism, a whole run, or the noise itself with the claim."""
 
 from privfed.attacks.audits.canaries import audit_one_run
 from privfed.attacks.audits.noise import audit_noises, audit_pmf, exact_epsilon, hockey_stick

@@ -1,10 +1,10 @@
-"""Confidence bounds on what two output distributions give away, and the Gaussian trade-off curve.
+"""Confidence bounds on how well two output distributions can be distinguished, and the Gaussian curve.
 
 An auditor sees scores of releases with and without one unit. Every bound here is one-sided and holds with
 probability at least 1 - alpha over the draws; the tested event is always chosen on other draws.
 
-The curve is written out here and not taken from `privfed.privacy`: an audit must not share the code that
-it audits.
+The curve is implemented here instead of imported from `privfed.privacy`, as an audit must not share the
+code that it audits.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _LEAST = 1e-12
 
 
 class Rate(NamedTuple):
-    """How often an event was seen.
+    """Holds how often an event was seen.
 
     Attributes:
-        hits: times that it was seen.
-        trials: draws.
+        hits: number of draws in which it was seen.
+        trials: number of draws.
     """
 
     hits: int
     trials: int
 
     def low(self, alpha: float) -> float:
-        """Return the lower Clopper-Pearson limit (1934) of its probability."""
+        """Return the lower Clopper-Pearson limit (1934) of the event's probability."""
         return float(beta.ppf(alpha, self.hits, self.trials - self.hits + 1)) if self.hits else 0.0
 
     def high(self, alpha: float) -> float:
-        """Return the upper Clopper-Pearson limit of its probability."""
+        """Return the upper Clopper-Pearson limit of the event's probability."""
         missed = self.trials - self.hits
         return float(beta.isf(alpha, self.hits + 1, missed)) if missed else 1.0
 
@@ -53,7 +53,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-GDP at `delta` in (0, 1); zero where delta alone covers it."""
+    """Return the epsilon of mu-GDP at `delta` in (0, 1); zero if delta alone covers it."""
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     high = 1.0
@@ -71,12 +71,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def epsilon_bound(inside: Rate, outside: Rate, delta: float, alpha: float) -> float:
-    """Return a lower bound on epsilon: P(in) <= e^epsilon P(out) + delta for every event.
+    """Return a lower bound on epsilon, from P(in) <= e^epsilon P(out) + delta for every event.
 
     Args:
-        inside: the event where the unit is in.
-        outside: the same event where it is out.
-        delta: of the claim.
+        inside: how often the event was seen with the unit.
+        outside: how often it was seen without the unit.
+        delta: delta of the claim.
         alpha: chance that the bound is wrong.
     """
     above, below = inside.low(alpha / 2) - delta, outside.high(alpha / 2)
@@ -84,9 +84,9 @@ def epsilon_bound(inside: Rate, outside: Rate, delta: float, alpha: float) -> fl
 
 
 def mu_bound(inside: Rate, outside: Rate, alpha: float) -> float:
-    """Return a lower bound on mu of mu-GDP (Nasr et al. 2023, section 4): one event is enough.
+    """Return a lower bound on mu of mu-GDP from one event (Nasr et al. 2023, section 4).
 
-    Assumes that the trade-off curve is Gaussian: of other mechanisms it is no bound on epsilon.
+    Assumes that the trade-off curve is Gaussian; for other mechanisms it gives no bound on epsilon.
     """
     low, high = inside.low(alpha / 2), outside.high(alpha / 2)
     return max(0.0, float(norm.ppf(low) - norm.ppf(high)))
@@ -98,12 +98,12 @@ def delta_bound(inside: Rate, outside: Rate, epsilon: float, alpha: float) -> fl
 
 
 def best_thresholds(inside: FloatArray, outside: FloatArray, delta: float, alpha: float) -> float:
-    """Return the threshold t whose event {score > t} bounds epsilon best on these draws.
+    """Return the threshold t whose event {score > t} gives the largest bound on epsilon on these draws.
 
     Args:
         inside: scores with the unit, float64 of shape (n,).
         outside: scores without it, float64 of shape (n,).
-        delta: of the claim.
+        delta: delta of the claim.
         alpha: chance of error that the bound is computed with.
     """
     candidates = np.unique(np.quantile(np.concatenate([inside, outside]), np.linspace(0.005, 0.995, 199)))
@@ -117,7 +117,7 @@ def best_thresholds(inside: FloatArray, outside: FloatArray, delta: float, alpha
 
 
 def bins_of(scores: FloatArray) -> FloatArray:
-    """Return edges that put each value of discrete scores into a bin of its own, others by quantiles.
+    """Return bin edges: one bin for each value of discrete scores, quantiles for others.
 
     Args:
         scores: float64 of shape (n,).
@@ -132,9 +132,9 @@ def bins_of(scores: FloatArray) -> FloatArray:
 def telling_bins(
     inside: FloatArray, outside: FloatArray, edges: FloatArray, epsilon: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Say which bins hold clearly more than e^epsilon times as much inside as outside.
+    """Say which bins have clearly more than e^epsilon times as much mass inside as outside.
 
-    Clearly: by two standard errors, so that noise in thousands of bins does not make up the event.
+    "Clearly" means by two standard errors, so that chance in thousands of bins does not select them.
     """
     shape = len(edges) + 1
     p = np.bincount(np.searchsorted(edges, inside), minlength=shape) / len(inside)

@@ -1,8 +1,8 @@
-"""Audit from one run: many canaries, each in or out by a coin, and a score of each from the release.
+"""Audit from one run: a fair coin decides whether each of many canaries is in, and the release scores it.
 
 Steinke, Nasr, Jagielski: Privacy auditing with one (1) training run, NeurIPS 2023 (arXiv 2305.08846),
-theorem 5.2 and appendix D. It holds for any mechanism, whatever the canaries do to each other. Beside it
-stands the bound by the Gaussian curve, which is far tighter and assumes independent canaries.
+theorem 5.2 and appendix D. Their bound holds for any mechanism, however canaries influence each other. The
+bound from the Gaussian curve is also given; it is far tighter and assumes independent canaries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of the canaries that are guessed; the rest are passed over."""
+"""Shares of the canaries that are guessed; no guess is made on the rest."""
 _FEWEST = 40
 
 
@@ -28,13 +28,14 @@ def audit_one_run(
     """Audit one run by its canaries.
 
     Args:
-        scores: of each canary, (n_canaries,): higher means more likely in. From the release only.
-        included: whether it was in, bool of shape (n_canaries,), each drawn by a fair coin of its own.
+        scores: a score of each canary, computed from the release only, float64 of shape (n_canaries,);
+            higher means more likely in.
+        included: whether each canary was in, bool of shape (n_canaries,), by independent fair coins.
         claim: what is claimed for one canary (record or client).
-        confidence: of both bounds together, in (0.5, 1).
+        confidence: probability that both bounds hold, in (0.5, 1).
 
     Raises:
-        ArgumentError: shapes differ, fewer than 40 canaries, or all in or all out.
+        ArgumentError: the shapes differ, there are fewer than 40 canaries, or they are all in or all out.
     """
     values, inside = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=np.bool_)
     if values.ndim != 1 or values.shape != inside.shape or len(values) < _FEWEST:
@@ -59,10 +60,10 @@ def audit_one_run(
 def guessed(
     scores: FloatArray, included: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], share: float
 ) -> tuple[int, int]:
-    """Guess the highest scores in and the lowest out.
+    """Guess that the canaries of highest score are in and those of lowest score are out.
 
     Returns:
-        How many guesses were made, and how many were right.
+        The number of guesses, and the number of right ones.
     """
     half = max(1, int(share * len(scores)) // 2)
     order = np.argsort(scores, kind="stable")
@@ -73,10 +74,10 @@ def one_run_epsilon(canaries: int, made: int, right: int, delta: float, alpha: f
     """Return the largest epsilon that `right` of `made` guesses refute at level alpha.
 
     Args:
-        canaries: how many there were.
-        made: guesses.
-        right: right ones.
-        delta: of the claim.
+        canaries: number of canaries.
+        made: number of guesses.
+        right: number of right guesses.
+        delta: delta of the claim.
         alpha: chance that the bound is wrong.
     """
     low, high = 0.0, 1.0
@@ -94,10 +95,10 @@ def one_run_epsilon(canaries: int, made: int, right: int, delta: float, alpha: f
 
 
 def one_run_p_value(canaries: int, made: int, right: int, epsilon: float, delta: float) -> float:
-    """Return the chance of at least so many right guesses under (epsilon, delta)-DP (theorem 5.2)."""
+    """Bound the chance of at least `right` right guesses under (epsilon, delta)-DP (theorem 5.2)."""
     chance = float(expit(epsilon))
     tail = float(binom.sf(right - 1, made, chance))
-    # P(right > B >= right - i) / i, at its largest i, for B ~ Binomial(made, chance).
+    # The largest P(right > B >= right - i) / i over i, for B ~ Binomial(made, chance).
     below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), made, chance))
     steepest = float((below / np.arange(1, right + 1)).max()) if right else 0.0
     return min(1.0, tail + 2.0 * canaries * delta * steepest)
@@ -106,7 +107,7 @@ def one_run_p_value(canaries: int, made: int, right: int, epsilon: float, delta:
 def _curve(
     scores: FloatArray, included: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], alpha: float
 ) -> float:
-    # The median of all scores does not look at who was in: no canaries need to be spent on choosing it.
+    # The median of all scores does not depend on who was in, so no canaries are spent on choosing it.
     at = np.median(scores)
     sides = [scores[side] for side in (included, ~included)]
     rates = [Rate(int((side > at).sum()), len(side)) for side in sides]

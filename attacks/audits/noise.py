@@ -1,8 +1,8 @@
-"""Audits of the noise itself: its exact distribution, and whether noises that should be independent are.
+"""Audits of the noise itself: its exact distribution, and the independence of different noises.
 
-An audit by thresholds looks at the shape of two bells and can miss what is wrong at a single value (noise
-that is cut to an integer towards zero doubles the mass there) or between releases (one seed for two
-noises, which an observer can cancel). Both were found in published code.
+An audit by thresholds compares two distributions as a whole. It can miss a fault at a single value (noise
+truncated towards zero has twice the mass at zero) or between releases (two noises from one seed, which an
+observer can cancel). Both faults were found in published code.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def hockey_stick(pmf: npt.ArrayLike, shift: int, epsilon: float) -> float:
     delta = max over both directions of sum_k max(0, p(k) - e^epsilon p(k - shift)).
 
     Args:
-        pmf: probabilities of consecutive integers; what lies beyond the ends counts as told apart.
+        pmf: probabilities of consecutive integers; mass shifted beyond the ends counts towards delta.
         shift: sensitivity, in steps of the integer grid.
         epsilon: not negative.
 
     Raises:
-        ArgumentError: not a probability mass function, or a shift of zero.
+        ArgumentError: `pmf` is not a probability mass function, or `shift` is zero.
     """
     mass = np.asarray(pmf, dtype=np.float64)
     if mass.ndim != 1 or (mass < 0.0).any() or abs(mass.sum() - 1.0) > _MASS:
@@ -52,7 +52,7 @@ def exact_epsilon(pmf: npt.ArrayLike, shift: int, delta: float) -> float:
     """Return the exact epsilon of integer noise at `delta` in (0, 1).
 
     Raises:
-        ArgumentError: delta is smaller than what the ends of the pmf tell apart.
+        ArgumentError: no epsilon reaches delta, because the tails of the pmf are cut too short.
     """
     if hockey_stick(pmf, shift, 0.0) <= delta:
         return 0.0
@@ -66,13 +66,13 @@ def exact_epsilon(pmf: npt.ArrayLike, shift: int, delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ExactAudit:
-    """What an exact audit of a noise distribution found.
+    """Holds the result of an exact audit of a noise distribution.
 
     Attributes:
         claim: what was claimed.
         delta: exact delta at the claimed epsilon.
         epsilon: exact epsilon at the claimed delta.
-        violated: whether delta is above the claim.
+        violated: whether the exact delta exceeds the claimed one.
     """
 
     claim: Claim
@@ -90,7 +90,7 @@ def audit_pmf(pmf: npt.ArrayLike, shift: int, *, claim: Claim) -> ExactAudit:
         claim: what is claimed.
 
     Raises:
-        ArgumentError: not a probability mass function.
+        ArgumentError: `pmf` is not a probability mass function.
     """
     delta = hockey_stick(pmf, shift, claim.epsilon)
     return ExactAudit(
@@ -103,13 +103,13 @@ def audit_pmf(pmf: npt.ArrayLike, shift: int, *, claim: Claim) -> ExactAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class Dependence:
-    """Two noises that are not independent.
+    """Names two noises that are not independent.
 
     Attributes:
         first: name of one release.
-        second: name of the other; the same name where its runs repeat each other.
+        second: name of the other; the same name if runs of one release repeat each other.
         correlation: between -1 and 1.
-        p_value: chance of it between independent noises, before the correction for many pairs.
+        p_value: p-value of the correlation, before the correction for many pairs.
     """
 
     first: str
@@ -119,22 +119,22 @@ class Dependence:
 
 
 def audit_noises(noises: Mapping[str, npt.ArrayLike], *, confidence: float = 0.999) -> list[Dependence]:
-    """Look for noises that were drawn together.
+    """Find noises that are not independent, for example drawn from the same seed.
 
-    Between two releases values are compared in the order in which they were drawn, up to the length of
-    the shorter, over all runs: two generators started alike give the same numbers up to their scale.
+    The values of two releases are correlated in the order in which they were drawn, up to the length of
+    the shorter, over all runs: generators with the same seed give the same numbers up to scale.
     Consecutive runs of one release are compared with each other too.
 
     Args:
-        noises: name of a release -> its noise, (runs, n_values) or (n_values,) for one run. Noise is what
-            was released minus the exact value; only whoever simulates knows it.
+        noises: name of a release -> its noise, (runs, n_values) or (n_values,) for one run. Noise is the
+            released minus the exact value, which is known only in a simulation.
         confidence: chance that independent noises give an empty list.
 
     Returns:
         The dependent pairs, strongest first.
 
     Raises:
-        ArgumentError: releases with different numbers of runs, or fewer than four values to compare.
+        ArgumentError: releases have different numbers of runs, or fewer than four values to compare.
     """
     arrays = {name: np.atleast_2d(np.asarray(noise, dtype=np.float64)) for name, noise in noises.items()}
     runs = {array.shape[0] for array in arrays.values()}

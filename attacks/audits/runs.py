@@ -1,9 +1,9 @@
-"""Audit of one run of the framework itself: is the noise in its totals what it says?
+"""Audit of one run of the framework: is the noise in its totals what the questions declare?
 
-Whoever simulates knows the clients' rows, hence the exact totals, hence the noise that was added. Its size
-is compared with the standard deviations that the questions declare, and releases with each other: noise
-that is too small, or drawn twice, breaks the claim however right the accounting is. That the declared noise
-is enough for the claim is accounting, and is not tested here.
+In a simulation the clients' rows are known, and with them the exact totals and the noise that was added.
+The size of the noise is compared with the declared standard deviations, and releases are compared with each
+other: noise that is too small, or used twice, breaks the claim even if the accounting is right. Whether the
+declared noise is enough for the claim is a question of accounting and is not tested here.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _MOST_PAIRED = 60
 
 @dataclass(frozen=True, kw_only=True)
 class RunAudit:
-    """What the noise of a run looks like.
+    """Holds the result of an audit of a run's noise.
 
     Attributes:
-        releases: noised arrays, of all totals.
-        values: released numbers.
-        ratio: measured over declared variance of the noise, over all values.
-        p_value: chance of a ratio as small, if the noise is as declared.
+        releases: number of noised arrays in all totals.
+        values: number of released values.
+        ratio: measured variance of the noise divided by the declared one, over all values.
+        p_value: chance of so small a ratio or less, if the noise is as declared.
         dependent: pairs of releases whose noises are not independent.
-        confidence: chance that a run as declared passes.
+        confidence: chance that a run with noise as declared passes.
     """
 
     releases: int
@@ -52,7 +52,7 @@ class RunAudit:
 
     @property
     def verdict(self) -> str:
-        """Return "violated" where noise is too small or not independent, else "not refuted"."""
+        """The verdict: "violated" if noise is too small or not independent, else "not refuted"."""
         small = self.p_value < (1.0 - self.confidence) / 2.0
         return "violated" if small or self.dependent else "not refuted"
 
@@ -84,13 +84,13 @@ def audit_run(
     """Compare the noise in a run's totals with what its questions declare.
 
     Args:
-        transcript: of a run with differential privacy.
-        clients: rows of every client, by position, (n_i, n_features); where the declared domain is a ball,
-            moved into it, as clients do (`Ball.clip`).
-        confidence: chance that a run as declared passes, in (0.5, 1).
+        transcript: transcript of a run with differential privacy.
+        clients: rows of every client, by position, (n_i, n_features). If the declared domain is a ball,
+            clip them to it first, as clients do (`Ball.clip`).
+        confidence: chance that a run with noise as declared passes, in (0.5, 1).
 
     Raises:
-        ArgumentError: the run has no noised totals, or other clients.
+        ArgumentError: the run has no noised totals, or another number of clients.
     """
     agreed = transcript.configuration
     names = agreed.clients
@@ -107,7 +107,7 @@ def audit_run(
     if not noises:
         raise ArgumentError("the run has no noised totals: it claims no differential privacy to be audited.")
     values = np.concatenate(list(noises.values()))
-    # Of few values no dependence can be told; the last arrays of a long run stand for all.
+    # Arrays of few values cannot show dependence; of a long run only the last arrays are compared.
     telling = [one for one in noises.items() if len(one[1]) >= _FEWEST][-_MOST_PAIRED:]
     return RunAudit(
         releases=len(noises),
@@ -124,7 +124,7 @@ def _noise(
 ) -> dict[str, FloatArray]:
     """Return the noise in each array of a total, flat, in units of its declared standard deviation."""
     inside = [data[i].within(question.ranges)[0] for i in total.contributors]
-    # With their own generators simulated clients draw the same batches again.
+    # With the generators of the run, simulated clients draw the same mini-batches again.
     exact = without_noise(question).answer_all(inside, generators)
     return {
         name: ((total.statistics[name] - sum(answer[name] for answer in exact)) / declared).ravel()

@@ -1,7 +1,7 @@
-"""The empirical epsilon of a mechanism or a whole run, from many releases with and without one unit.
+"""Estimates the empirical epsilon of a mechanism or a whole run from releases with and without one unit.
 
-Adversary: knows all data but one unit, chooses the worst one, and sees the releases. A bound above the
-claim disproves the claim; a bound below it proves nothing.
+The adversary knows all data but one unit, chooses the worst unit, and sees the releases. A lower bound above
+the claim disproves the claim; one below it proves nothing.
 Sources: Jagielski, Ullman, Oprea 2020 (Clopper-Pearson bounds); Nasr et al. 2023 (the Gaussian
 trade-off curve); Gilbert and McMillan 2018 (histograms of the outputs).
 """
@@ -33,19 +33,19 @@ Data = TypeVar("Data")
 Noise = Literal["gaussian", "any"]
 
 _CHOOSING = 0.2
-"""Share of the draws on which direction, thresholds and events are chosen."""
+"""Share of the draws that is used to choose direction, thresholds and events; bounds use the others."""
 _FEWEST = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A differential-privacy claim.
+    """States a differential-privacy claim.
 
     Args:
-        epsilon: positive.
-        delta: in (0, 1).
-        noise: "gaussian" where the claim rests on Gaussian (or discrete Gaussian) noise, so that the
-            whole trade-off curve is claimed with it; "any" tests (epsilon, delta) only.
+        epsilon: claimed epsilon, positive.
+        delta: claimed delta, in (0, 1).
+        noise: "gaussian" if the claim rests on Gaussian (or discrete Gaussian) noise, so that it includes
+            the whole trade-off curve; "any" tests (epsilon, delta) only.
     """
 
     epsilon: float
@@ -62,23 +62,23 @@ class Claim:
 
     @property
     def mu(self) -> float:
-        """The mu of the Gaussian mechanism with exactly this claim."""
+        """The mu of the Gaussian mechanism that has exactly this epsilon and delta."""
         return gaussian_mu(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found. All bounds hold together with probability `confidence`.
+    """Holds the result of an audit.
 
     Attributes:
         claim: what was claimed.
-        trials: releases on each side, or canaries.
-        confidence: of all bounds together.
+        trials: number of releases on each side, or of canaries.
+        confidence: probability that all bounds hold.
         epsilon: lower bound on epsilon at the claim's delta, from one event (Clopper-Pearson).
-        epsilon_gdp: lower bound on epsilon through mu; None where the claim is not Gaussian.
-        mu: lower bound on mu; None where the claim is not Gaussian.
-        delta: lower bound on delta at the claim's epsilon, from a histogram; None where it was not tested.
-        violations: which of the bounds lie above the claim.
+        epsilon_gdp: lower bound on epsilon through mu; None if the claim is not Gaussian.
+        mu: lower bound on mu; None if the claim is not Gaussian.
+        delta: lower bound on delta at the claim's epsilon, from a histogram; None if it was not tested.
+        violations: the bounds that lie above the claim.
     """
 
     claim: Claim
@@ -92,7 +92,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """Return "violated" where a bound lies above the claim, else "not refuted"."""
+        """The verdict: "violated" if a bound lies above the claim, else "not refuted"."""
         return "violated" if self.violations else "not refuted"
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,13 +129,13 @@ def audit(
     Args:
         mechanism: called as `mechanism(input, trials)`; returns independent releases, of shape (trials,)
             or (trials, n_values). A whole run is one release: everything that it published, flattened.
-        data: the input with the unit. The worst unit is the auditor's to choose.
-        neighbour: the input without it (or with it replaced, where that is the claim's relation).
-        epsilon: claimed.
-        delta: claimed, in (0, 1).
-        trials: releases drawn on each side, at least 100.
+        data: the input with the unit; the auditor should choose the worst unit.
+        neighbour: the input without the unit (or with it replaced, if that is the claim's relation).
+        epsilon: claimed epsilon.
+        delta: claimed delta, in (0, 1).
+        trials: number of releases drawn on each side, at least 100.
         noise: "gaussian" or "any"; see `Claim`.
-        confidence: of all bounds together, in (0.5, 1).
+        confidence: probability that all bounds hold, in (0.5, 1).
 
     Returns:
         Bounds and verdict.
@@ -156,19 +156,19 @@ def audit(
 def audit_samples(
     inside: npt.ArrayLike, outside: npt.ArrayLike, *, claim: Claim, confidence: float = 0.95
 ) -> Audit:
-    """Audit releases that were drawn already.
+    """Audit releases that were already drawn.
 
-    Releases of several values are projected on the direction that tells the two sides apart best
-    (Fisher's), found on a fifth of the draws; thresholds and events are chosen there too.
+    Releases of several values are projected onto the direction that separates the two sides best (Fisher's
+    linear discriminant). The direction, thresholds and events are chosen on a fifth of the draws.
 
     Args:
         inside: releases with the unit, (trials,) or (trials, n_values).
         outside: releases without it, of the same shape.
         claim: what is claimed.
-        confidence: of all bounds together, in (0.5, 1).
+        confidence: probability that all bounds hold, in (0.5, 1).
 
     Raises:
-        ArgumentError: shapes differ, too few releases, values not finite.
+        ArgumentError: the shapes differ, there are too few releases, or values are not finite.
     """
     with_unit, without = _releases(inside, outside)
     if not 0.5 < confidence < 1.0:
@@ -176,7 +176,7 @@ def audit_samples(
     chosen = max(_FEWEST // 5, int(_CHOOSING * len(with_unit)))
     direction = _direction(with_unit[:chosen], without[:chosen])
     scores, others = with_unit @ direction, without @ direction
-    # Three bounds share the chance of error: at most one in 1 - confidence audits is wrong in any of them.
+    # Three bounds share the chance of error: any of them is wrong with probability at most 1 - confidence.
     alpha = (1.0 - confidence) / 3.0
     found = _epsilon(scores, others, chosen, claim, alpha)
     mu = _mu(scores, others, chosen, alpha) if claim.noise == "gaussian" else None
@@ -220,12 +220,12 @@ def _releases(inside: npt.ArrayLike, outside: npt.ArrayLike) -> tuple[FloatArray
 
 
 def _direction(inside: FloatArray, outside: FloatArray) -> FloatArray:
-    """Return Fisher's linear discriminant, float64 of shape (n_values,); +-1 of a single value."""
+    """Return Fisher's linear discriminant, float64 of shape (n_values,); +1 or -1 for a single value."""
     difference = inside.mean(axis=0) - outside.mean(axis=0)
     if len(difference) == 1:
         return np.where(difference < 0.0, -1.0, 1.0)
     within = (np.cov(inside.T) + np.cov(outside.T)) / 2.0
-    # Values that never vary would make it singular, and a few draws a noisy inverse.
+    # The ridge helps where values never vary, or where draws are too few for a stable inverse.
     ridge = 1e-6 * np.trace(within) / len(within) + np.finfo(np.float64).tiny
     found: FloatArray = np.linalg.solve(within + ridge * np.eye(len(within)), difference)
     return found
@@ -242,14 +242,14 @@ def _epsilon(scores: FloatArray, others: FloatArray, chosen: int, claim: Claim, 
 
 
 def _mu(scores: FloatArray, others: FloatArray, chosen: int, alpha: float) -> float:
-    # In the middle of the two medians the rates are known best, in units of mu.
+    # Midway between the two medians, rates determine mu most precisely.
     at = (np.median(scores[:chosen]) + np.median(others[:chosen])) / 2.0
     rates = [Rate(int((side[chosen:] > at).sum()), len(side) - chosen) for side in (scores, others)]
     return mu_bound(rates[0], rates[1], alpha)
 
 
 def _delta(scores: FloatArray, others: FloatArray, chosen: int, claim: Claim, alpha: float) -> float:
-    """Bound delta at the claimed epsilon by the bins that tell most, in either direction."""
+    """Bound delta at the claimed epsilon from the most revealing bins, in either direction."""
     edges = bins_of(np.concatenate([scores[:chosen], others[:chosen]]))
     best = 0.0
     for first, second in ((scores, others), (others, scores)):

@@ -1,13 +1,14 @@
-"""Audit of one run's claim: its own questions, asked of a worst record or a worst client, and without it.
+"""Audit of one run's claim: its questions are asked again, with and without a worst-case record or client.
 
-The exact answers come from the questions' own code, on the way that a client's answers go; fresh noise of the
-sampler is added to them. So a mistake in clipping, in the noise's size or in how the budget was shared out
-lifts the bound above the claim. That questions depend on earlier totals costs nothing under Gaussian noise:
-those of the run stand for all. (Of Skellam noise only (epsilon, delta) is tested.)
+The exact answers come from the questions' own code, along the same path as a client's answers; fresh noise
+from the sampler is added to them. A mistake in clipping, in the size of the noise or in how the budget was
+divided therefore lifts the bound above the claim. Under Gaussian noise it does not matter that questions
+depend on earlier totals, so those of this run stand for all. Under Skellam noise only (epsilon, delta) is
+tested.
 
-Units tried: records in corners of the domain, on the first and the last centroids that were asked about, and
-around them as far away as offsets are clipped to and nearer; at unit "client" clients all of whose rows are
-one such record, more rows than sums are divided by.
+These units are tried: records in corners of the domain, records on the first and the last centroids that
+were asked about, and records around these at the distance that offsets are clipped to and nearer. At unit
+"client", a client has copies of one such record, more of them than the number that sums are divided by.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits
 from privfed.questions.bounded_sums import SumsInCells
 
 CORNERS = 6
-"""Pairs of opposite corners that are tried."""
+"""Number of pairs of opposite corners that are tried."""
 
 LENGTHS = (1.0, 0.5, 0.2)
-"""Distances from a centroid, in units of what offsets are clipped to."""
+"""Distances from a centroid, as multiples of the length that offsets are clipped to."""
 
 LARGE = 2
-"""Rows of a client that is tried, in units of what its sums are divided by."""
+"""Rows of a tried client, as a multiple of the number that its sums are divided by."""
 
 MOST_ROWS = 512
-"""Largest number that sums of a client that is tried are divided by: many alike rows count like a few."""
+"""Largest number that a tried client's sums are divided by; it bounds how many copies a client needs."""
 
 _MOST_CENTERS = 8
 
 
 class Release(NamedTuple):
-    """How one question's total tells units apart.
+    """Holds how much each unit moves one question's total.
 
     Args:
-        shifts: of the total by each unit, in steps, float64 of shape (n_units, n_values).
-        sigma: of the noise that is sure to be in it, in steps, (n_values,).
-        question: whose noise it is.
+        shifts: change of the total by each unit, in quantisation steps, float64 of shape (n_units, n_values).
+        sigma: standard deviation of the noise that is certain to be in the total, in steps, (n_values,).
+        question: the question, which draws the noise.
     """
 
     shifts: FloatArray
@@ -68,11 +69,12 @@ def audit_units(
     """Bound the true epsilon of a run from below, for the unit that moves its totals most.
 
     Args:
-        transcript: of a run with differential privacy; its configuration says unit and neighbours.
-        trials: draws with the unit, and without it; at least 100.
+        transcript: transcript of a run with differential privacy; its configuration says unit and neighbours.
+        trials: number of draws with the unit, and of draws without it; at least 100.
         claim: what is claimed; by default what the configuration says.
-        rng: draws units, and the noise of a rehearsal; a claimed run's is the operating system's.
-        confidence: of all bounds together, in (0.5, 1).
+        rng: draws units, and the noise if the run is a rehearsal; otherwise noise is drawn from the
+            operating system's generator.
+        confidence: probability that all bounds hold, in (0.5, 1).
 
     Raises:
         ArgumentError: the run claims no differential privacy, or a parameter is out of its bounds.
@@ -82,7 +84,7 @@ def audit_units(
     if agreed.privacy is None:
         raise ArgumentError("the run claims no differential privacy to be audited.")
     terms = agreed.privacy
-    questions = [_handy(_noised(record)) for record in transcript.of(Asked)]
+    questions = [_with_few_rows(_noised(record)) for record in transcript.of(Asked)]
     rows = 1
     if terms.unit == "client":
         divided = [asked.inner.rows for asked in questions if isinstance(asked.inner, ClientLengths)]
@@ -92,14 +94,14 @@ def audit_units(
     worst = int(np.argmax(sum(np.square(one.shifts / one.sigma).sum(axis=1) for one in releases)))
     bits: RandomBits = RehearsalBits(rng) if terms.rehearsal else SecureBits()
     inside, outside = _drawn(releases, worst, trials, bits)
-    # The whole trade-off curve is claimed of Gaussian noise only.
+    # Only for Gaussian noise is the whole trade-off curve claimed.
     noise: Noise = "gaussian" if terms.mechanism == "gaussian" else "any"
     claimed = claim or Claim(epsilon=terms.epsilon, delta=terms.delta, noise=noise)
     return audit_samples(inside, outside, claim=claimed, confidence=confidence)
 
 
 def without_noise(question: Noised) -> Noised:
-    """Return the question that is answered alike, but without noise, as where the server adds it."""
+    """Return the same question without noise in its answers, as if the server added the noise."""
     return replace(question, by_server=True)
 
 
@@ -110,8 +112,8 @@ def _noised(record: Asked) -> Noised:
     return question
 
 
-def _handy(question: Noised) -> Noised:
-    """Divide clients' sums by a number of rows that is not too large to try clients of as many."""
+def _with_few_rows(question: Noised) -> Noised:
+    """Limit the number that clients' sums are divided by, so that clients with so many rows can be tried."""
     if not isinstance(question.inner, ClientLengths):
         return question
     return replace(question, inner=replace(question.inner, rows=min(question.inner.rows, float(MOST_ROWS))))
@@ -123,13 +125,13 @@ def _centers(question: Noised) -> tuple[FloatArray, float] | None:
     radius = max([0.0, *(part.radius for part in parts if isinstance(part, SumsInCells))])
     for part in parts:
         if isinstance(part, ClientShares):
-            # A client's counts and sums are shortened alike: longer offsets would shorten its counts.
+            # A client's counts and sums are scaled down together: longer offsets would shrink its counts.
             radius *= min(1.0, part.most_sum / part.most_count)
     return next(((center, radius) for center in centers_of(question)), None)
 
 
 def _pairs(questions: Sequence[Noised], rng: np.random.Generator) -> FloatArray:
-    """Return pairs of records that differ much, float64 of shape (n_pairs, 2, n_features)."""
+    """Return pairs of records that lie far apart, float64 of shape (n_pairs, 2, n_features)."""
     ranges = questions[0].ranges
     corners = np.where(rng.random((CORNERS, ranges.n_features)) < 0.5, ranges.low, ranges.high)
     corners[0] = ranges.low
@@ -145,7 +147,7 @@ def _pairs(questions: Sequence[Noised], rng: np.random.Generator) -> FloatArray:
 
 
 def _release(question: Noised, units: FloatArray, neighbours: str, noising: int) -> Release:
-    """Answer for each unit, (n_pairs, 2, n_rows, n_features), and say how far that moves the total."""
+    """Return how far each unit moves the total; `units` has shape (n_pairs, 2, n_rows, n_features)."""
     sizes = [int(np.prod(entry.shape)) for entry in question.inner.spec.entries]
     stds = question.noise_std(noising)
     steps = np.repeat(question.steps, sizes)
@@ -164,7 +166,7 @@ def _release(question: Noised, units: FloatArray, neighbours: str, noising: int)
 def _drawn(
     releases: Sequence[Release], worst: int, trials: int, bits: RandomBits
 ) -> tuple[FloatArray, FloatArray]:
-    """Draw releases with and without a unit, each as the one number that tells most."""
+    """Draw scores of releases with and without a unit: the linear statistic that separates them best."""
     inside, outside = np.zeros(trials), np.zeros(trials)
     for shifts, sigma, question in releases:
         moved = np.flatnonzero(shifts[worst])

@@ -1,1 +1,1 @@
-"""What all attacks share: interface, evidence of a view, results, measures, bounds, reports."""
+"""The parts that all attacks share: interface, evidence from a view, results, measures, bounds, reports."""

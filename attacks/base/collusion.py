@@ -1,12 +1,12 @@
-"""What a server sees more with colluding clients: their own answers, taken out of every total.
+"""The view of a server with colluding clients: their own answers are subtracted from every total.
 
-A colluder holds its data and every question, so that it knows its own answers exactly; the total of the
-others is what is left. One function does it for every passive attack: hand the attack the view that it
-returns.
+A colluder has its data and every question, so it knows its own answers exactly; what is left is the total
+of the other clients. `without_colluders` does this for every passive attack, which then runs on the view
+that it returns.
 
-Two things are not taken out, so that the attacker is a little weaker here than it could be: what a
-question that draws random numbers (a client's mini-batches) drew in the run, and the colluders' own shares
-of differential-privacy noise. Where the sum shows answers, those are taken as they are.
+Two things are not subtracted exactly, so the attacker is a little weaker here than it could be: answers that
+draw random numbers (a client's mini-batches) are drawn anew, and the colluders' own shares of
+differential-privacy noise stay in. If the sum shows single answers, those of the run are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def without_colluders(view: View, rows: Mapping[int, FloatArray]) -> View:
             (`Prior.colluders`).
 
     Raises:
-        ArgumentError: the rows are not those of exactly the view's colluders.
+        ArgumentError: `rows` does not name exactly the view's colluders.
     """
     if set(rows) != set(view.colluding):
         raise ArgumentError(
@@ -48,7 +48,7 @@ def without_colluders(view: View, rows: Mapping[int, FloatArray]) -> View:
 
 
 def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
-    # Who cannot tell contributors takes the cohort for them.
+    # A party that does not see who contributed assumes that the whole cohort did.
     inside = [i for i in (one.contributors or one.cohort) if i in data]
     total = one.total
     if total is not None and one.question is not None:

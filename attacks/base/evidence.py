@@ -1,4 +1,4 @@
-"""What a view says about the rows of a client, or of all: counts and sums in public cells."""
+"""Evidence in a view about the rows of one client or of all clients: counts and sums in public cells."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from privfed.questions.ranges import FeatureRanges
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Counts and sums of the target's rows in the cells of one sum.
+    """Holds counts and sums of the target's rows in the cells of one sum.
 
     Args:
-        sequence: observations of one sequence follow the same clusters from round to round.
+        sequence: number of a sequence; its observations follow the same clusters from round to round.
         cells: the partition, as far as the server knows it.
         counts: float64 of shape (n_cells,).
         sums: float64 of shape (n_cells, n_features).
-        local: whether the cells are those of the client's own centroids: likely, not sure.
-        doubt: what is taken off the log-odds of a row that shows in likely cells only.
-        true: the partition that the sums are of, where `cells` are likely only; for scoring.
+        local: whether the cells are those of the client's own centroids, and so only likely.
+        doubt: what is subtracted from the log-odds of a row that appears only in likely cells.
+        true: the partition that the sums are really of, if `cells` are only likely; for scoring.
     """
 
     sequence: int
@@ -49,7 +49,7 @@ class Observation:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A restart's last centroids and the target's mean squared distance to the nearest of them."""
+    """Holds a restart's last centroids, and the target's mean squared distance to the nearest of them."""
 
     centers: FloatArray
     mean_squared: float
@@ -57,13 +57,13 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that a view says about the target.
+    """Holds all evidence in a view about the target.
 
     Args:
         client: position of the target; None for all clients of the cohort together.
-        observations: in the order of the sums; only what was seen.
-        scored: of each restart whose score was seen.
-        n_rows: rows of the target; NaN where they were not seen.
+        observations: what was seen, in the order of the sums.
+        scored: centroids and score of each restart whose score was seen.
+        n_rows: number of the target's rows; NaN if it was not seen.
         row_sum: sum of the target's rows, (n_features,), or None.
         low: smallest value of each feature, by the questions' ranges.
         high: largest value of each feature.
@@ -93,13 +93,13 @@ def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> 
 
     Args:
         client: position of the target; None for all clients together.
-        what: of it, in words.
+        what: what is read of the target, in words.
         noised: as in `Reads`.
     """
     shown = own_or_total(client)
     return (
         Reads(what=what, shown=shown, client=client, use=_is_of_cells, noised=noised),
-        # After several local steps, counts follow only with the number and sum of the rows.
+        # After several local steps the counts can only be derived if number and sum of the rows are known.
         Reads(what=what, shown=shown, client=client, use=_is_of_steps, noised=noised, beside=FeatureRanges),
     )
 
@@ -113,7 +113,7 @@ def _is_of_steps(question: Question) -> bool:
 
 
 def asked(one: SumView) -> Question | None:
-    """Return the question without its noise; None where the party did not see it."""
+    """Return the question without its noise; None if the party did not see it."""
     return one.question.inner if isinstance(one.question, Noised) else one.question
 
 
@@ -122,8 +122,8 @@ def answers_of(view: View, client: int | None) -> Iterator[tuple[SumView, Statis
 
     Args:
         view: what the party saw.
-        client: a position: the client's own answers. None: totals, of the contributors that most
-            totals have (others are totals of other rows).
+        client: position of a client, for its own answers. None for totals; only totals over the most
+            common set of contributors are used, as others are over other rows.
     """
     if client is not None:
         yield from ((one, one.answers[client]) for one in view.sums if client in one.answers)
@@ -136,10 +136,10 @@ def answers_of(view: View, client: int | None) -> Iterator[tuple[SumView, Statis
 
 
 def evidence_of(view: View, client: int | None) -> Evidence:
-    """Collect counts and sums in public cells, whatever asked for them.
+    """Collect counts and sums in public cells, from all questions that ask for them.
 
-    Rounds with one local step and the cells of a coreset start are such sums. A round with more local
-    steps is one where the counts of the last step follow (`privfed.attacks.base.local_rounds`).
+    These are rounds with one local step and the cells of a coreset start. Rounds with more local steps
+    are used if the counts of the last step can be derived (`privfed.attacks.base.local_rounds`).
 
     Raises:
         ArgumentError: the client is not in the view.
@@ -160,7 +160,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
         found = _observed(question, statistics, n_rows, row_sum)
         if found is not None:
             place, counts, sums = found
-            # A start's cells are no clusters of the rounds: a sequence of their own.
+            # The cells of a start do not follow the rounds' clusters, so they form a sequence of their own.
             asked_about = () if question is None else centers_of(question)
             local = place.centers is not None and not any(place.centers is one for one in asked_about)
             sequence += bool(observations) and len(counts) != len(observations[-1].counts)
@@ -192,7 +192,7 @@ def _observed(
 
 
 def _noted(one: Observation, question: Question | None) -> Observation:
-    """Note of a round of local steps how far it is doubted, and what it is really of."""
+    """Record the doubt and the true partition of a round of local steps."""
     if not (one.local and isinstance(question, WeightedCentroids)):
         return one
     true = replace(last_step(question), shown=one.cells.shown)
@@ -200,7 +200,7 @@ def _noted(one: Observation, question: Question | None) -> Observation:
 
 
 def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:
-    """Hide empty cells where rows are missing: a client that answers few rows as none may be behind it."""
+    """Hide empty cells if the counts miss rows: a client may have answered small counts as zero."""
     missing = np.isfinite(n_rows) and abs(counts.sum() - n_rows) > 0.5
     return Cells(cells.place, counts > 0.5, cells.centers) if missing else cells
 

@@ -1,8 +1,8 @@
-"""What an attack is: its words, what it may know, and how it is run.
+"""The interface of attacks: what they declare, what they may know, and how they are run.
 
-A passive attack is handed a `View` (what a party saw), an active one an `Oracle` (the clients, behind
+A passive attack gets a `View` (what a party saw); an active one gets an `Oracle` (the clients, behind
 their protocol and policies, and a budget of questions). Both get public knowledge, the `Prior`, and a
-generator. None is ever given the truth: only `privfed.attacks.evaluate` is.
+generator. No attack gets the truth; only `privfed.attacks.evaluate` does.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Ended = TypeVar("Ended", bound=Result)
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Public knowledge that an attacker brings. It must not be taken from the data that is attacked.
+    """Holds the public knowledge of an attacker. It must not be taken from the data that is attacked.
 
     Args:
         sample: rows of the same kind as the clients' (public data), float64 of shape (n, n_features).
         low: smallest value of each feature, float64 of shape (n_features,).
-        high: largest value of each feature.
+        high: largest value of each feature, float64 of shape (n_features,).
         n_clients: number of clients.
-        colluders: position of a colluding client -> its rows, (n_rows, n_features): the attacker's own.
+        colluders: position of a colluding client -> its rows, float64 of shape (n_rows, n_features).
     """
 
     sample: FloatArray | None = None
@@ -56,10 +56,10 @@ class Prior:
             raise ArgumentError("low and high of the prior go together; pass both or none.")
 
     def guesses(self, n: int, rng: np.random.Generator) -> FloatArray | None:
-        """Draw rows without any access: from the sample, else uniformly from the box, else None.
+        """Draw rows from the prior alone: from the sample, else uniformly between `low` and `high`.
 
         Returns:
-            float64 of shape (n, n_features).
+            float64 of shape (n, n_features); None if the prior has neither.
         """
         if self.sample is not None:
             return self.sample[rng.integers(len(self.sample), size=n)]
@@ -69,21 +69,21 @@ class Prior:
 
 
 def timed(attack: Callable[[], Ended]) -> Ended:
-    """Run an attack and note how long it took."""
+    """Run an attack and record how long it took."""
     began = time.perf_counter()
     found = attack()
     return replace(found, seconds=time.perf_counter() - began)
 
 
 class Attack(ABC):
-    """The words that every attack carries.
+    """Describes an attack, for reports and documentation.
 
     Attributes:
-        paper: where the idea is from.
+        paper: source of the idea.
         adversary: who attacks: "passive server", "active server", ...
-        view: what it sees.
-        prior: what it must know besides.
-        defence: what stops it.
+        view: what the adversary sees.
+        prior: what else it must know.
+        defence: what stops the attack.
     """
 
     paper: ClassVar[str]
@@ -94,29 +94,29 @@ class Attack(ABC):
 
 
 class PassiveAttack(Attack, Generic[Found]):
-    """An attack on what a party saw of a run."""
+    """Attacks a party's view of a run."""
 
     @property
     @abstractmethod
     def reads(self) -> tuple[Reads, ...]:
-        """What it can work on: any one of these is enough."""
+        """What the attack can work on; any one of these is enough."""
 
     def run(self, view: View, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
         """Attack a view.
 
         Args:
             view: what the party saw, `transcript.view(...)`.
-            prior: public knowledge, and the rows of the view's colluders: what they answered is taken
-                out of every total first.
-            rng: of the attack's random choices.
+            prior: public knowledge, and the rows of the view's colluders, whose answers are subtracted
+                from every total first.
+            rng: generator of the attack's random choices.
 
         Returns:
             What the attack claims, and what it would claim from the prior alone (`without_access`);
-            `NotRun` where the view shows nothing of what it reads.
+            `NotRun` if the view shows nothing of what the attack reads.
 
         Raises:
-            ArgumentError: the prior does not hold the rows of exactly the view's colluders, or the attack
-                is after a client that is not in the view.
+            ArgumentError: the prior does not hold the rows of exactly the view's colluders, or the target
+                is not in the view.
         """
         left = without_colluders(view, prior.colluders)
         why = missing(self.reads, left)
@@ -126,11 +126,11 @@ class PassiveAttack(Attack, Generic[Found]):
 
     @abstractmethod
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
-        """Do the attack on a view that shows what it reads."""
+        """Carry out the attack on a view that shows what it reads."""
 
 
 class Asking(Protocol):
-    """What an active attack may do: ask the clients, as often as the budget allows."""
+    """Lets an active attack ask the clients, as often as the budget allows."""
 
     @property
     def left(self) -> int:
@@ -153,12 +153,12 @@ class Asking(Protocol):
         """The public facts that an honest algorithm would start from."""
 
     def closed_to(self, client: int | None, *, inconsistent: bool) -> str:
-        """Say why a server can put no questions of its own here; empty where it can.
+        """Say why a server cannot ask questions of its own here; empty if it can.
 
         Args:
-            client: position of the client whose answers it wants; None for totals.
-            inconsistent: whether it tells the clients of one sum different questions, so that the total
-                becomes the client's.
+            client: position of the client whose answers the server wants; None for totals.
+            inconsistent: whether the server asks the clients of one sum different questions, so that the
+                total shows the answer of one client.
         """
 
     def ask(
@@ -170,7 +170,7 @@ class Asking(Protocol):
         weights: Mapping[str, float] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> SumView:
-        """Ask everyone; with a decoy ask the target the question and all others the decoy.
+        """Ask all clients; with a decoy, ask the target the question and all others the decoy.
 
         `weights` and `limits` are for differential privacy, see `Oracle.ask`.
 
@@ -185,27 +185,27 @@ class Asking(Protocol):
 
 
 class ActiveAttack(Attack, Generic[Found]):
-    """An attack by a server that chooses its questions.
+    """Attacks clients as a server that chooses its questions.
 
     Attributes:
-        client: position of the client that it is after; None for all of them together.
-        inconsistent: whether it tells that client another question than the others.
+        client: position of the target; None for all clients together.
+        inconsistent: whether the server asks the target another question than the others.
     """
 
     client: int | None = None
     inconsistent: bool = False
 
     def run(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
-        """Attack clients through an oracle; ends when it is done, or refused, or the budget is spent.
+        """Attack clients through an oracle, until the attack is done or refused, or the budget is spent.
 
         Args:
             oracle: the clients.
             prior: public knowledge.
-            rng: of the attack's random choices.
+            rng: generator of the attack's random choices.
 
         Returns:
             What the attack claims, and what it would claim from the prior alone (`without_access`);
-            `NotRun` where a server cannot ask.
+            `NotRun` if a server cannot ask questions of its own.
         """
         why = oracle.closed_to(self.client, inconsistent=self.inconsistent)
         if why:
@@ -214,4 +214,4 @@ class ActiveAttack(Attack, Generic[Found]):
 
     @abstractmethod
     def _attack(self, oracle: Asking, prior: Prior, rng: np.random.Generator) -> Found | NotRun:
-        """Do the attack."""
+        """Carry out the attack."""

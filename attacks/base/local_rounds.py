@@ -1,10 +1,10 @@
-"""What a round of several local steps says of a client's rows: counts and sums of its last step's cells.
+"""Derives counts and sums of a client's rows from a round of several local steps.
 
-A client answers with local centroids c_j, each weighed by its rows in the first step. Each c_j is the mean of
-the rows nearest to a centroid of the step before the last, which was not sent: the sums are exact, and the
-cells are those around the c_j only where the steps had come to rest. The other rounds have a row or two in
-another cell. So what such rounds show is doubted, the more the fewer the steps, and a round that a claimed
-row contradicts is left out (`privfed.attacks.reconstruction.residual`).
+A client answers with local centroids c_j, each weighted by its number of rows in the first step. Each c_j is
+the mean of the rows nearest to a centroid of the last step but one, which was not sent. So the sums are
+exact, but the cells are those around the c_j only if the local steps had converged; otherwise a row or two
+lie in another cell. Evidence from such rounds is therefore doubted, the more the fewer the steps, and a
+round that contradicts a claimed row is left out (`privfed.attacks.reconstruction.residual`).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from privfed.core.statistics import Statistics
 from privfed.numerics.distances import assign
 from privfed.numerics.local_kmeans import local_updates
 
-# Chosen on breast_cancer for two, three and five steps, where .2, .5 and .9 of the rounds are at rest.
+# Chosen on breast_cancer for two, three and five steps, where .2, .5 and .9 of the rounds had converged.
 _DOUBT, _MOST_DOUBT = 8.0, 4.0
 
 
 def after_local_steps(
     received: FloatArray, statistics: Statistics, n_rows: float, row_sum: FloatArray
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
-    """Return likely cells, counts and sums: the last step's counts are whole numbers that fit its means.
+    """Return likely cells, counts and sums of the last local step, from integer counts that fit its means.
 
-    The weights are the first step's counts. If they fit, no row moved, and the cells are surely those of the
-    received centroids. Else the counts may follow from sum_j n_j c_j = S and sum_j n_j = n; likely cells are
-    those of the local centroids c_j.
+    The weights are the first step's counts n_j. If sum_j n_j c_j equals the sum of the rows, no row moved,
+    and the cells are certainly those of the received centroids. Otherwise integers n_j with
+    sum_j n_j c_j = S and sum_j n_j = n are sought; the likely cells are those of the local centroids c_j.
 
     Args:
-        received: the centroids that were sent, float64 of shape (n_clusters, n_features).
+        received: the centroids sent to the clients, float64 of shape (n_clusters, n_features).
         statistics: `weight` and `weighted` of a client.
-        n_rows: number of its rows.
-        row_sum: their sum, (n_features,).
+        n_rows: n, the number of its rows.
+        row_sum: S, the sum of its rows, float64 of shape (n_features,).
 
     Returns:
-        None where no whole numbers follow.
+        Cells, counts and sums; None if no integer counts were found.
     """
     weight, weighted = statistics["weight"], statistics["weighted"]
     held = weight > 0
@@ -59,17 +59,17 @@ def after_local_steps(
 
 
 def doubt_of(question: WeightedCentroids) -> float:
-    """Return what is taken off the log-odds of a row that shows only in rounds of so many local steps."""
+    """Return what to subtract from the log-odds of a row that appears only in rounds of this question."""
     return min(_MOST_DOUBT, _DOUBT / max(question.local_iter - 1, 1))
 
 
 def last_step(question: WeightedCentroids) -> Cells:
-    """Return the cells that the sums are really of, for scoring: they depend on all rows of the client."""
+    """Return the cells that the sums are really of, for scoring; they depend on all rows of the client."""
 
     def place(rows: FloatArray) -> IntArray:
         n_steps = question.local_iter
         after = _steps(question, rows, n_steps)
-        # Where nothing moved any more, an earlier step was the last one.
+        # If the last steps moved nothing, an earlier step was the last one.
         while n_steps > 1 and np.array_equal(_steps(question, rows, n_steps - 1), after):
             n_steps -= 1
         return assign(rows, _steps(question, rows, n_steps - 1))
@@ -78,7 +78,7 @@ def last_step(question: WeightedCentroids) -> Cells:
 
 
 def _steps(question: WeightedCentroids, rows: FloatArray, n_steps: int) -> FloatArray:
-    """Return the local centroids after so many steps."""
+    """Return the local centroids after `n_steps` local steps."""
     if n_steps == 0:
         return question.centers
     update = local_updates(

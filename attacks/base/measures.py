@@ -1,4 +1,4 @@
-"""How near claims come to rows: one-to-one matches, root mean square error, Wasserstein distance."""
+"""Measures of how close claims are to rows: one-to-one matches, RMSE, Wasserstein distance."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from privfed.core.domain import FloatArray
 IntArray = npt.NDArray[np.intp]
 
 MOST_TRANSPORTED = 1000
-"""Atoms on each side of a transport problem, about; more are thinned."""
+"""Approximate most atoms on each side of a transport problem; larger sets are subsampled."""
 
 
 def spread(rows: FloatArray) -> float:
-    """Return the root mean square of the features' standard deviations, 1 where rows do not differ."""
+    """Return the root mean square of the features' standard deviations; 1 if all rows are equal."""
     return float(np.sqrt(rows.var(axis=0).mean())) or 1.0
 
 
 def matches(claims: FloatArray, rows: FloatArray, tolerance: float) -> IntArray:
-    """Match claims to rows one to one, as many as can be.
+    """Match as many claims as possible to rows, one to one.
 
     Args:
         claims: float64 of shape (n_claims, n_features).
@@ -34,7 +34,7 @@ def matches(claims: FloatArray, rows: FloatArray, tolerance: float) -> IntArray:
         tolerance: largest difference in any feature.
 
     Returns:
-        For each claim its row, or -1; shape (n_claims,).
+        Index of each claim's row, or -1, int64 of shape (n_claims,).
     """
     if not len(claims) or not len(rows):
         return np.full(len(claims), -1)
@@ -47,7 +47,7 @@ def matches(claims: FloatArray, rows: FloatArray, tolerance: float) -> IntArray:
 
 
 def matched_rmse(claims: FloatArray, rows: FloatArray) -> float:
-    """Return the root mean square distance of claims to rows, matched one to one at least cost."""
+    """Return the root mean square distance of claims to rows, matched one to one at the least cost."""
     if not len(claims) or not len(rows):
         return float("nan")
     squared = cdist(claims, rows, "sqeuclidean")
@@ -57,14 +57,14 @@ def matched_rmse(claims: FloatArray, rows: FloatArray) -> float:
 def wasserstein(atoms: FloatArray, weights: FloatArray, rows: FloatArray, rng: np.random.Generator) -> float:
     """Return the Wasserstein-1 distance of weighted atoms to rows of equal weight.
 
-    Atoms are drawn by their weights (systematically, so that each comes about as often as it
-    should), a whole number of times as many as there are rows; the rest is an exact assignment.
+    Atoms are resampled systematically by their weights, to a whole multiple of the number of rows; the
+    distance of the resampled atoms to the rows is then an exact assignment problem.
 
     Args:
         atoms: float64 of shape (n_atoms, n_features).
         weights: not negative, with a positive sum, shape (n_atoms,).
         rows: float64 of shape (n_rows, n_features).
-        rng: places the first draw, and thins rows where there are more than `MOST_TRANSPORTED`.
+        rng: places the first draw, and subsamples rows if there are more than `MOST_TRANSPORTED`.
     """
     if len(rows) > MOST_TRANSPORTED:
         rows = rows[rng.permutation(len(rows))[:MOST_TRANSPORTED]]

@@ -1,11 +1,11 @@
-"""Real clients behind their real protocol, asked by a server that chooses its questions.
+"""Lets a server that chooses its questions ask real clients, behind their real protocol.
 
-An active server is just someone who asks: so an oracle drives a federation like any algorithm does, and
-what a client's policy or the protocol refuses is refused here too. Asked with a decoy, the server tells
-its target one question and all others another one, as far as its own session can be made to.
+An oracle drives a federation as an algorithm does, so clients' policies and the protocol refuse what they
+would refuse elsewhere. With a decoy, the server asks its target one question and all others another one,
+if the coordinator's session can be made to.
 
-Under differential privacy every question takes an even share of the clients' budget. What the server's own
-ledger says stops no attacker: the clients' ledgers do, which have paid for a fit already where there was one.
+Under differential privacy every question costs an equal share of the clients' budget. The server's own
+ledger does not stop an attacker; the clients' ledgers do, and they have already paid for any earlier fit.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from privfed.protocols.plain import PlainRequest, PlainSession
 from privfed.protocols.setup.messages import Envelope
 
 CLIENTS_OPEN = "the clients pose the questions and open the totals; the server does neither"
-"""Why no server asks questions of its own over some sums."""
+"""Reason why a server cannot ask questions of its own over sums that clients open."""
 
 
 class Oracle:
-    """Clients that an active server may ask, as often as its budget allows.
+    """Asks clients as an active server, as often as its budget allows.
 
     Args:
-        federation: the clients, behind their protocol: a fitted model's `federation_`, or one of which
-            nothing was asked, as by a server that probes in place of the fit.
-        budget: most questions. Each may cost the clients that part of their privacy budget.
+        federation: the clients, behind their protocol: a fitted model's `federation_`, or a fresh one, for
+            a server that probes in place of the fit.
+        budget: most questions. Under differential privacy each costs 1/budget of the clients' privacy
+            budget.
 
     Raises:
         ArgumentError: the budget is not positive.
@@ -73,12 +74,12 @@ class Oracle:
         return self._federation.setting
 
     def closed_to(self, client: int | None, *, inconsistent: bool) -> str:
-        """Say why a server can put no questions of its own here; empty where it can.
+        """Say why a server cannot ask questions of its own here; empty if it can.
 
         Args:
-            client: position of the client whose answers it wants; None for totals.
-            inconsistent: whether it tells the clients of one sum different questions, so that the total
-                becomes the client's.
+            client: position of the client whose answers the server wants; None for totals.
+            inconsistent: whether the server asks the clients of one sum different questions, so that the
+                total shows the answer of one client.
         """
         began = self._federation.transcript.records[0]
         if not isinstance(began, Began):
@@ -100,22 +101,23 @@ class Oracle:
         weights: Mapping[str, float] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> SumView:
-        """Ask everyone a question; with a decoy ask the target the question and all others the decoy.
+        """Ask all clients a question; with a decoy, ask the target the question and all others the decoy.
 
         Args:
             question: what is asked.
             decoy: a question of the same layout and ranges.
-            target: position of the client that is told the question.
-            weights: under differential privacy: entry -> its part of what the question costs, in sum at
-                most 1; by default all alike.
+            target: position of the client that is asked the question.
+            weights: under differential privacy: entry -> its part of the question's cost, at most 1 in
+                all; equal parts by default.
             limits: at unit "client": entry -> L2 norm that a client's array is clipped to.
 
         Returns:
-            What the server saw; under differential privacy the question in it is the noised one.
+            What the server saw; under differential privacy with the noised question.
 
         Raises:
-            PolicyError: the budget is spent, or this protocol lets no server ask or read; nothing was asked.
-            PrivacyError: clients would refuse the question: it has no proven bound; nothing was asked.
+            PolicyError: the budget is spent, or this protocol does not let a server ask or read; nothing
+                was asked.
+            PrivacyError: clients would refuse the question, as it has no proven bound; nothing was asked.
             ProtocolError: clients refused, or the sum could not be opened.
         """
         if self.left < 1:
@@ -128,10 +130,10 @@ class Oracle:
         asks = [self._ask(one, weights, limits) for one in (question, decoy) if one is not None]
         honest, ledger = federation._session, federation.ledger
         if federation.configuration.privacy is not None:
-            # The attacker's own ledger: it begins anew with every question.
+            # The attacker's own ledger starts afresh with every question.
             asks = [self._ledger().price(ask) for ask in asks]
             federation.ledger = None
-        # The attacker is the coordinator: the session, and the keys in it, are its own.
+        # The attacker is the coordinator, so the session and its keys are the attacker's own.
         federation._session = honest if decoy is None else _TwoFaced(honest, asks[1].question, target)
         try:
             return _seen(self.asked, asks[0].question, federation.ask(asks[0]))
@@ -164,7 +166,7 @@ def _seen(index: int, question: Question, total: Total) -> SumView:
 
 
 class _TwoFaced:
-    """A session that sends a decoy in place of its question to all clients but one."""
+    """Runs a session, but sends a decoy in place of the question to all clients but one."""
 
     def __init__(self, honest: Session, decoy: Question, target: int) -> None:
         self._honest, self._decoy, self._target = honest, decoy.to_bytes(), target
@@ -178,7 +180,7 @@ class _TwoFaced:
         return self._honest.close()
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
-        """Run the honest sum, with other requests in the stage that carries the question."""
+        """Run the honest sum, with the decoy swapped into the requests that carry the question."""
         steps = self._honest.sum(question, index, cohort, upcoming)
         try:
             exchange = next(steps)

@@ -1,7 +1,7 @@
-"""What a party saw of several fits on the same rows, as one view: fits add up.
+"""Joins a party's views of several fits on the same rows into one view.
 
-Each fit draws its own start, and so asks for sums in cells of its own. A party that saw five fits of the same
-rows, or a fit and metrics, attacks all of their sums together.
+Each fit draws its own start, and so asks for sums in other cells. A party that saw five fits of the same
+rows, or a fit and metrics, can attack all of their sums together.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from privfed.errors import ArgumentError
 
 
 def pooled(views: Sequence[View]) -> View:
-    """Join views of the same rows into one that any passive attack can be run on.
+    """Join views of the same rows into one that any passive attack can run on.
 
     Args:
-        views: of one party, with the same colluders, on the same clients; rows are the same in all of them
-            and were prepared alike (scaling moves them).
+        views: views of one party, with the same colluders and clients. The rows must be the same in all of
+            them and preprocessed alike, as scaling moves them.
 
     Returns:
-        A view with all sums, numbered anew in the order of the views, and the last one's result.
+        A view with all sums, renumbered in the order of the views, and the last view's result.
 
     Raises:
-        ArgumentError: there is no view, or they are of different parties, colluders or clients.
+        ArgumentError: there is no view, or they differ in party, colluders or clients.
     """
     if not views:
         raise ArgumentError("views must hold at least one view.")

@@ -1,6 +1,6 @@
-"""What an attack reads of a view, as it declares it: on a view that shows none of it there is nothing to run.
+"""Declares what an attack reads in a view, so that it does not run on a view that shows none of it.
 
-Without that an attack that had nothing to work on looked like one that a defence had stopped.
+Otherwise an attack that had nothing to work on would look like one that a defence had stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from privfed.privacy.noised import Noised
 
 
 class Shows(StrEnum):
-    """What of a run a view may show."""
+    """Names the parts of a run that a view may show."""
 
     ANSWERS = "single clients' answers"
     TOTALS = "totals"
@@ -24,21 +24,21 @@ class Shows(StrEnum):
 
 
 def anything(question: Question) -> bool:
-    """Say that whatever is asked is of use."""
+    """Say that any question is of use."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """One kind of statement that an attack can work on.
+    """Describes one kind of statistics that an attack can work on.
 
     Args:
-        what: in words, after "it reads".
+        what: the statistics in words, to follow "it reads".
         shown: what a view must show.
-        client: of answers: whose; None for any client's.
-        use: whether what is said on a question, taken without its noise, is of use.
-        noised: whether it must carry noise, or must not; None for either.
-        beside: kind of question that must be answered as well; None for none.
+        client: position of the client whose answers are read; None for any client's.
+        use: says whether the statistics of a question, taken without its noise, are of use.
+        noised: whether they must carry noise, or must not; None for either.
+        beside: type of question that must be answered as well; None for none.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Reads:
     beside: type[Question] | None = None
 
     def hold(self, view: View) -> bool:
-        """Say whether a view shows such a statement."""
+        """Say whether a view shows such statistics."""
         if self.shown is Shows.MODEL:
             return "centers" in view.result
         seen = list(self._seen(view))
@@ -58,7 +58,7 @@ class Reads:
         return any(self.use(question) and self.noised in (None, noised) for question, noised in seen)
 
     def _seen(self, view: View) -> Iterator[tuple[Question, bool]]:
-        """Yield each question that the view shows statistics on, and whether they are noised."""
+        """Yield each question whose statistics the view shows, and whether they are noised."""
         for one in view.sums:
             whose = one.answers if self.client is None else {self.client} & set(one.answers)
             if one.question is None or not (whose if self.shown is Shows.ANSWERS else one.total is not None):
@@ -68,15 +68,15 @@ class Reads:
 
 
 def own_or_total(client: int | None) -> Shows:
-    """Return what an attack on one client reads, or with None one on all of them."""
+    """Return what an attack reads: single answers if it is on one client, totals if `client` is None."""
     return Shows.TOTALS if client is None else Shows.ANSWERS
 
 
 def missing(reads: Sequence[Reads], view: View) -> str:
-    """Say why an attack has nothing to work on; empty where a view shows what it reads.
+    """Say why an attack has nothing to work on; empty if a view shows what it reads.
 
     Raises:
-        ArgumentError: it is after a client that is not in the view.
+        ArgumentError: the attack's target is not in the view.
     """
     for one in reads:
         if one.client is not None and not 0 <= one.client < len(view.clients):

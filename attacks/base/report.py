@@ -1,4 +1,4 @@
-"""The report of an attack: one headline, what it is compared with, a table and a picture."""
+"""The report of an attack: one headline figure, what it is compared with, a table and a picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privfed.core.files import replaced
 
 
 class Status(StrEnum):
-    """How an attack ended."""
+    """Says how an attack ended."""
 
     NOT_APPLICABLE = "not applicable"
     NOTHING = "found nothing"
@@ -25,21 +25,22 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """How far an attack came. Fractions lie in [0, 1]; NaN where a figure has no meaning.
+    """Reports how successful an attack was. Fractions lie in [0, 1]; NaN if a figure has no meaning.
 
     Args:
         attack: name of the attack.
         goal: what `recovered` is a fraction of, in words.
-        recovered: the headline; NaN where the attack was not run.
-        why: why it was not run; empty where it was.
-        chance: by how much chance alone puts the headline above the baseline in one case of twenty.
-        precision: right claims among all claims.
+        recovered: the headline figure; NaN if the attack was not run.
+        why: why the attack was not run; empty if it was.
+        chance: margin by which chance alone lifts the headline above the baseline in one case of twenty.
+        precision: fraction of claims that are right.
         claims: number of claims.
-        linked: whether claims name the client that they are about (then a claim that names another
-            client's row is wrong).
-        baseline: the headline of the same attacker without access; NaN without a prior.
-        bound: how far the reasoning that `bound_of` names could come on the same view; NaN without one.
-        bound_of: what `bound` bounds, in words. Other reasoning may come further.
+        linked: whether claims name the client that they are about; then a claim that matches another
+            client's row is wrong.
+        baseline: the headline of the same attacker without access to the run; NaN without a prior.
+        bound: the largest headline that the reasoning in `bound_of` could reach on the same view; NaN
+            without one.
+        bound_of: the reasoning that `bound` limits, in words. Other reasoning may exceed it.
         queries: questions asked by an active attack, sums seen by a passive one.
         seconds: run time of the attack.
         details: further figures by name.
@@ -64,10 +65,10 @@ class Report:
 
     @property
     def advantage(self) -> float:
-        """What was found beyond the attacker without access and beyond chance, as a share of what was left.
+        """What was found beyond baseline and chance, as a share of what the baseline leaves to find.
 
         (recovered - chance - baseline) / (1 - baseline), at least 0: 0 for an attack that does no better
-        than without access, 1 for one that finds everything. NaN where the attack was not run.
+        than without access, 1 for one that finds everything. NaN if the attack was not run.
         """
         if math.isnan(self.recovered):
             return math.nan
@@ -77,13 +78,13 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """Whether the attack was run, and found more than without access."""
+        """Whether the attack was run, and whether it found more than without access."""
         if self.why:
             return Status.NOT_APPLICABLE
         return Status.FOUND if self.advantage > 0.0 else Status.NOTHING
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the scenes as plain values for JSON; None stands for NaN and infinity."""
+        """Return all but the scenes as plain values for JSON, with None for NaN and infinity."""
         names = ("attack", "goal", "status", "why", "recovered", "precision", "claims", "linked", "baseline")
         flat = {
             name: _plain(getattr(self, name)) for name in (*names, "advantage", "bound", "queries", "seconds")
@@ -96,7 +97,7 @@ class Report:
 
     @property
     def remark(self) -> str:
-        """What must be said where `recovered` lies above `bound`; empty elsewhere."""
+        """Warning to show if `recovered` lies above `bound`; empty otherwise."""
         if not self.recovered > self.bound + 1e-9:
             return ""
         return f"recovered lies above bound, which limits no reasoning but this: {self.bound_of}"
@@ -114,7 +115,7 @@ class Report:
     def picture(self, path: str | Path) -> None:
         """Draw the headline beside baseline and bound, and the scenes, into a PNG, PDF or SVG file.
 
-        The scenes may hold rows: its owner alone may read the file.
+        The scenes may contain rows, so only its owner may read the file.
         """
         from matplotlib.figure import Figure
 
@@ -144,14 +145,14 @@ class Report:
             right.set_axis_off()
         if self.why:
             right.text(0.0, 0.5, f"{self.status}: {self.why}", wrap=True, transform=right.transAxes)
-        # A name without an ending is that of a PNG file, as with matplotlib.
+        # A path without an extension becomes a PNG file, as in matplotlib.
         path = Path(path) if Path(path).suffix else Path(path).with_suffix(".png")
         with replaced(path) as fresh:
             figure.savefig(fresh)
 
 
 def projected(*tables: FloatArray) -> list[FloatArray]:
-    """Project tables onto the first two principal directions of the first: (n, 2) each, for drawing."""
+    """Project tables onto the first table's two principal directions, for drawing; (n, 2) each."""
     origin = tables[0].mean(axis=0)
     if tables[0].shape[1] == 1:
         return [np.column_stack([one, np.zeros(len(one))]) for one in tables]

@@ -1,6 +1,6 @@
 """What attacks claim, and how claims are scored against the truth.
 
-The truth enters here only, in `evaluate`; nothing of a report flows back into an attack.
+The truth enters only here, in `evaluate`; nothing in a report flows back into an attack.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from privfed.errors import ArgumentError
 from privfed.numerics.distances import cell_sums
 
 NEAR = 0.05
-"""A near miss: within this many standard deviations in every feature."""
+"""A claim is near a row if it lies within this many standard deviations in every feature."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What really was, for scoring only.
+    """Holds the truth, for scoring only.
 
     Args:
         clients: rows of every client, by position, float64 of shape (n_i, n_features).
-        colluding: positions of the attacker's own clients; their rows are no gain.
-        tolerance: a claim is exact within this share of the pooled standard deviation, per feature.
-        members: of membership: whether each candidate took part, bool of shape (n_candidates,).
+        colluding: positions of the attacker's own clients, whose rows are no gain.
+        tolerance: a claim is exact if each feature is within this share of the pooled standard deviation.
+        members: for membership, whether each candidate took part, bool of shape (n_candidates,).
     """
 
     clients: Sequence[FloatArray]
@@ -41,7 +41,7 @@ class Truth:
     members: npt.NDArray[np.bool_] | None = None
 
     def rows(self, client: int | None) -> tuple[FloatArray, IntArray]:
-        """Return the rows of one client, or of all that do not collude, and whose they are."""
+        """Return the rows of one client, or of all that do not collude, and each row's client."""
         if client is not None and not 0 <= client < len(self.clients):
             raise ArgumentError(f"client {client} is not among the {len(self.clients)} of the truth.")
         wanted = [i for i in range(len(self.clients)) if i not in self.colluding]
@@ -52,7 +52,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(ABC):
-    """What an attack claims.
+    """Holds what an attack claims.
 
     Args:
         attack: name of the attack's class.
@@ -71,16 +71,16 @@ class Result(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NotRun(Result):
-    """What stands for claims where an attack had nothing to work on.
+    """Stands for claims if an attack had nothing to work on.
 
     Args:
-        why: in words.
+        why: the reason, in words.
     """
 
     why: str
 
     def score(self, truth: Truth) -> Report:
-        """Return a report without a headline: nothing was measured."""
+        """Return a report without a headline figure, as nothing was measured."""
         return Report(attack=self.attack, goal=Status.NOT_APPLICABLE, recovered=math.nan, why=self.why)
 
 
@@ -92,24 +92,23 @@ def evaluate(result: Result, truth: Truth) -> Report:
         truth: the clients' rows.
 
     Returns:
-        The report: whether the attack was run, recovered fraction, precision, whether linked, baseline,
-        bound, further figures.
+        The report.
 
     Raises:
-        ArgumentError: the truth lacks what this kind of result is about.
+        ArgumentError: the truth lacks what this kind of result is scored on.
     """
     return result.score(truth)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points(Result):
-    """Claimed rows.
+    """Holds claimed rows.
 
     Args:
-        points: float64 of shape (n_claims, n_features).
-        client: whose rows are claimed; None where they are of any client.
-        owners: the client of each claim, shape (n_claims,); None where the attack cannot tell.
-        confidence: of each claim, in [0, 1], shape (n_claims,); None where all count alike.
+        points: the claimed rows, float64 of shape (n_claims, n_features).
+        client: position of the client whose rows are claimed; None if they may be any client's.
+        owners: the client of each claim, shape (n_claims,); None if the attack cannot tell.
+        confidence: confidence in each claim, in [0, 1], shape (n_claims,); None if all count alike.
         evidence: the partitions whose counts and sums were seen, for the bound; empty without one.
         without_access: rows guessed from the prior alone, as many as the target may have.
     """
@@ -122,7 +121,7 @@ class Points(Result):
     without_access: FloatArray | None = field(default=None, repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Match claims with rows, one to one, exactly and nearly."""
+        """Match claims to rows one to one, within the tolerance and within `NEAR`."""
         rows, owners = truth.rows(self.client)
         unit = spread(rows)
         exact = self._matched(rows, owners, truth.tolerance * unit)
@@ -167,13 +166,13 @@ class Points(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Particles(Result):
-    """A claimed distribution: weighted particles.
+    """Holds a claimed distribution of rows, as weighted particles.
 
     Args:
         particles: float64 of shape (n_particles, n_features).
         weights: not negative, shape (n_particles,).
-        client: whose rows it stands for; None for all clients' together.
-        without_access: the distribution assumed without access, (n, n_features), equal weights.
+        client: position of the client whose rows it describes; None for all clients' together.
+        without_access: rows of the distribution assumed without access, (n, n_features), equal weights.
     """
 
     particles: FloatArray
@@ -182,7 +181,7 @@ class Particles(Result):
     without_access: FloatArray = field(repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Compare Wasserstein-1 distances to the rows: of the claim, and without access."""
+        """Compare the claim's Wasserstein-1 distance to the rows with the distance without access."""
         rows, _ = truth.rows(self.client)
         rng = np.random.default_rng(0)
         reached = wasserstein(self.particles, self.weights, rows, rng)
@@ -203,17 +202,17 @@ class Particles(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(Result):
-    """Claimed statistics of a client in public cells: one table row for each (client, partition).
+    """Holds claimed statistics of clients in public cells: one table row for each (client, partition).
 
     Args:
         counts: claimed counts, float64 of shape (n_rows, n_cells), NaN where nothing is claimed.
         cells: the partition of each table row.
         clients: the client of each table row.
-        sums: claimed sums, (n_rows, n_cells, n_features); None where only counts are claimed.
+        sums: claimed sums, (n_rows, n_cells, n_features); None if only counts are claimed.
         without_access: counts guessed without the attack, of the shape of `counts`; None without one.
-        sums_without_access: likewise for sums.
-        bound: fraction of the counts that the reasoning in `bound_of` could know; NaN where unknown.
-        bound_of: what `bound` bounds, in words.
+        sums_without_access: sums guessed without the attack, of the shape of `sums`; None without one.
+        bound: fraction of the counts that the reasoning in `bound_of` could know; NaN if unknown.
+        bound_of: the reasoning that `bound` limits, in words.
     """
 
     counts: FloatArray
@@ -226,7 +225,7 @@ class Counts(Result):
     bound_of: str = ""
 
     def score(self, truth: Truth) -> Report:
-        """Count the exactly right counts; relative error of the whole table beside it."""
+        """Report the fraction of counts that are exactly right, and the relative error of the whole table."""
         pairs = [
             cell_sums(rows, cells.place(rows), cells.n_cells)
             for client, cells in zip(self.clients, self.cells, strict=True)
@@ -264,7 +263,7 @@ class Counts(Result):
 def _relative_error(
     counts: FloatArray | None, sums: FloatArray | None, true_counts: FloatArray, true_sums: FloatArray
 ) -> float:
-    """Return |claimed - true| / |true| (Frobenius) over counts and, where claimed, sums; NaN without."""
+    """Return |claimed - true| / |true| (Frobenius) over counts and claimed sums; NaN without claims."""
     if counts is None or not np.isfinite(counts).all():
         return math.nan
     claimed, true = [counts.ravel()], [true_counts.ravel()]

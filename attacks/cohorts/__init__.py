@@ -1,1 +1,1 @@
-"""What changing cohorts and unlinked contributions give away about single clients."""
+"""Attacks that learn about single clients from changing cohorts or from unlinked contributions."""

@@ -1,9 +1,9 @@
-"""Which clients hold rows of a cluster: a property of a client, from counts.
+"""Infers from counts which clients have rows in a cluster.
 
-A client's own counts tell it outright. Totals of changing cohorts tell it too, long before there are as
-many of them as clients: counts are not negative, so that a cluster without rows in a cohort clears all
-its members at once (group testing), and what is left falls to the few who were not cleared. Nonnegative
-least squares does both.
+A client's own counts show this directly. Totals of changing cohorts show it too, even if there are far fewer
+totals than clients: as counts are not negative, a count of zero rules out all members of a cohort at once
+(group testing), and other counts must come from the few clients that were not ruled out. Nonnegative least
+squares does both.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from privfed.numerics.distances import assign
 from privfed.questions.lloyd import LloydSums
 
 _EVENNESS = 1e-3
-"""Weight of an even distribution beside that of one total: it decides only what totals leave open."""
+"""Weight of an even distribution relative to that of one total; it decides only what totals leave open."""
 _SAME = 0.95
-"""Share of public rows that must lie in the same cells for a round to speak of the final clusters."""
+"""Share of public rows that must lie in the same cells for a round's clusters to count as the final ones."""
 
 
 class _Counted(NamedTuple):
@@ -39,18 +39,18 @@ class _Counted(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Holdings(Result):
-    """Claimed numbers of rows of each client in each cluster.
+    """Holds the claimed number of rows of each client in each cluster.
 
     Args:
-        counts: float64 of shape (n_clients, n_clusters), not negative; above a half is a claim.
-        centers: of the clusters, (n_clusters, n_features).
+        counts: float64 of shape (n_clients, n_clusters), not negative; above a half claims membership.
+        centers: centers of the clusters, float64 of shape (n_clusters, n_features).
     """
 
     counts: FloatArray = field(repr=False)
     centers: FloatArray = field(repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Compare who is said to hold a cluster with who has rows nearest to its center."""
+        """Compare the clients claimed for each cluster with those that have rows nearest to its center."""
         k = len(self.centers)
         own = [np.bincount(assign(np.asarray(rows), self.centers), minlength=k) for rows in truth.clients]
         others = [i for i in range(len(own)) if i not in truth.colluding]
@@ -74,7 +74,7 @@ class Holdings(Result):
 
 @dataclass(frozen=True)
 class ClusterMembership(PassiveAttack[Holdings]):
-    """Tell which clients hold rows of which final cluster, from answers or totals of changing cohorts."""
+    """Infers which clients have rows in which final cluster, from answers or totals of changing cohorts."""
 
     paper: ClassVar[str] = "group testing (Dorfman 1943); disaggregation: Lam et al. 2021 (2106.06089)"
     adversary: ClassVar[str] = "passive server"
@@ -96,7 +96,7 @@ class ClusterMembership(PassiveAttack[Holdings]):
         final = _centers(rounds[-1])
         if "centers" in view.result and view.result["centers"].shape == final.shape:
             final = view.result["centers"]
-        # A run that was stopped before it came to rest never asked about its final clusters.
+        # A run that stopped before it converged never asked about its final clusters.
         near = [one for one in rounds if _is_final(one, final, prior)] or rounds[-1:]
         seen = [found for one in near for found in _counted(one)]
         cohorts = np.zeros((len(seen), len(view.clients)))
@@ -112,10 +112,10 @@ class ClusterMembership(PassiveAttack[Holdings]):
 
 
 def even_counts(cohorts: FloatArray, totals: FloatArray) -> FloatArray:
-    """Return nonnegative counts that reproduce the totals, as even between clients as these allow.
+    """Return nonnegative counts that reproduce the totals and are as even between clients as possible.
 
     Args:
-        cohorts: who is in each total, 0 or 1, float64 of shape (n_totals, n_clients).
+        cohorts: 1 for clients in a total, else 0, float64 of shape (n_totals, n_clients).
         totals: float64 of shape (n_totals, n_clusters).
 
     Returns:
@@ -129,7 +129,7 @@ def even_counts(cohorts: FloatArray, totals: FloatArray) -> FloatArray:
 
 
 def _counts(question: Question | None) -> str | None:
-    """Return the name of the statistic that counts rows by cluster; None where there is none."""
+    """Return the name of the statistic that counts rows by cluster; None if there is none."""
     if isinstance(question, LloydSums):
         return "count"
     if isinstance(question, WeightedCentroids) and question.weights == "dynamic":
@@ -145,7 +145,7 @@ def _centers(one: SumView) -> FloatArray:
 
 
 def _counted(one: SumView) -> list[_Counted]:
-    """Return each count that a sum shows, and of whom: of every client, or of the cohort together."""
+    """Return the counts that a sum shows with the clients that they are of: single ones, or the cohort."""
     name = _counts(asked(one))
     if name is None:
         return []
@@ -155,7 +155,7 @@ def _counted(one: SumView) -> list[_Counted]:
 
 
 def _is_final(one: SumView, final: FloatArray, prior: Prior) -> bool:
-    """Say whether a round's cells are the final ones, to public rows; without any, to the bit."""
+    """Say whether a round's cells are the final ones, judged on public rows; else by equal centers."""
     centers = _centers(one)
     if centers.shape != final.shape:
         return False

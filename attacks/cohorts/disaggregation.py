@@ -1,9 +1,9 @@
-"""Each client's statistics from totals over changing cohorts: secure sums of overlapping cohorts give way.
+"""Recovers each client's statistics from totals over changing, overlapping cohorts.
 
-The total of round t is sum_i P_ti s_i(C_t), where P says who took part. Where clients' statistics stay as
-they are (converged or frozen centroids), that is a linear system, exact as soon as P has full column rank.
-While centroids move, each client's statistics are a smooth function of them: a Gaussian process with the
-same kernel for all clients, whose response to the centroids is fitted along.
+The total of round t is sum_i P_ti s_i(C_t), where P says who took part. If clients' statistics do not change
+(converged or frozen centroids), this is a linear system, solved exactly once P has full column rank. While
+centroids move, each client's statistics are modelled as a smooth function of them: a Gaussian process with
+the same kernel for all clients, whose response to the centroids is fitted to the totals.
 docs/attacks/disaggregation.md has equations and figures.
 """
 
@@ -33,11 +33,11 @@ LENGTHS = (0.3, 1.0, 3.0, 10.0)
 """Distance over which a response changes, relative to the root mean square movement of the centroids."""
 
 NOISES = (1e-10, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Variance of what neither explains, relative likewise."""
+"""Variance of the remaining noise, relative to that of the statistics."""
 
 
 class Disaggregation(PassiveAttack[Counts]):
-    """Takes totals over changing cohorts apart into the clients' own counts and sums."""
+    """Separates totals over changing cohorts into the clients' own counts and sums."""
 
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
@@ -83,12 +83,12 @@ class Disaggregation(PassiveAttack[Counts]):
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """Totals of rounds with counts and sums.
+    """Holds the totals of rounds with counts and sums.
 
     Args:
-        took_part: float64 of shape (n_rounds, n_clients), 0 or 1.
+        took_part: 1 for clients that took part, else 0, float64 of shape (n_rounds, n_clients).
         totals: counts and sums side by side, (n_rounds, n_clusters * (1 + n_features)).
-        centers: (n_rounds, n_clusters, n_features).
+        centers: the centroids asked about, (n_rounds, n_clusters, n_features).
     """
 
     took_part: FloatArray
@@ -114,19 +114,19 @@ def _rounds(view: View) -> _Rounds:
 
 
 def _shared(rounds: _Rounds) -> FloatArray:
-    """Return the baseline: a client's share of the last total, if all that took part were alike."""
+    """Return the baseline: a client's equal share of the totals, averaged over the rounds."""
     shared: FloatArray = (rounds.totals / rounds.took_part.sum(axis=1)[:, None]).mean(axis=0)
     return shared
 
 
 def separable(took_part: FloatArray) -> FloatArray:
-    """Say which clients' statistics the cohorts determine when nothing moves: e_i in the row space of P.
+    """Say which clients' unchanging statistics the cohorts determine: those with e_i in the row space of P.
 
     Args:
         took_part: float64 of shape (n_rounds, n_clients).
 
     Returns:
-        Booleans of shape (n_clients,).
+        bool of shape (n_clients,).
     """
     projection = np.linalg.pinv(took_part) @ took_part
     return np.asarray(np.diag(projection) > 1.0 - 1e-8)
@@ -149,7 +149,7 @@ def disaggregated(took_part: FloatArray, totals: FloatArray, centers: FloatArray
     together = took_part @ took_part.T
     if size <= 1e-12 * max(1.0, float(np.abs(flat).max())):
         return np.asarray(np.linalg.lstsq(took_part, totals, rcond=1e-10)[0])
-    # What all clients share is taken out first: the process models how they differ from it.
+    # The mean over clients is subtracted first; the process models how clients differ from it.
     n_inside = took_part.sum(axis=1)[:, None]
     shared = totals / n_inside
     mean = shared.mean(axis=0)
@@ -166,8 +166,8 @@ def _candidates(
 ) -> list[tuple[float, FloatArray, float, float]]:
     """Return log evidence, dual weights, response and length of each kernel.
 
-    Kernel between rounds: (clients in both) * (1 + response * exp(-distance / (2 length^2))); its scale has
-    the closed form of greatest likelihood.
+    The kernel between rounds is (clients in both) * (1 + response * exp(-distance / (2 length^2))). Its scale
+    is the maximum-likelihood one, which has a closed form.
     """
     found = []
     n, m = rest.shape
@@ -177,7 +177,7 @@ def _candidates(
             for noise in NOISES:
                 factor = cho_factor(kernel + noise * np.trace(kernel) / n * np.eye(n), lower=True)
                 weights = cho_solve(factor, rest)
-                # Each statistic has a scale of its own.
+                # Each statistic has its own scale.
                 scale = np.maximum((rest * weights).sum(axis=0) / n, np.finfo(np.float64).tiny)
                 evidence = -0.5 * n * np.log(scale).sum() - m * np.log(np.diag(factor[0])).sum()
                 found.append((float(evidence), weights, response, length))

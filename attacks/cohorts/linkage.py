@@ -1,10 +1,10 @@
-"""Linking contributions that arrive without names, round after round, to one client.
+"""Links contributions without names across rounds to the client that they come from.
 
-Slots or shuffling hide who sent a contribution. But a client's counts and sums over all clusters add up
-to the same two figures in every round, whatever the centroids are: its number of rows and the sum of its
-rows. The same holds for local centroids with their weights (their weighted sum is that of the rows), and for
-fuzzy memberships (they add up to the number of rows). Where a statistic is only nearly constant (several
-local steps, equal weights), the nearest one is taken.
+Slots or shuffling hide who sent a contribution. But over all clusters a client's counts always add up to its
+number of rows, and its sums to the sum of its rows, whatever the centroids are. The same holds for local
+centroids with their weights (their weighted sum is that of the rows), and for fuzzy memberships (they add up
+to the number of rows). If a statistic is only nearly constant (several local steps, equal weights), each
+contribution is linked to the nearest earlier one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from privfed.core.view import SumView, View
 from privfed.questions.slots import Slots
 
 _EXACT = 1e-6
-"""Signatures that differ by less, in spreads between clients, are the same up to rounding."""
+"""Largest difference of equal signatures, for rounding, in units of their spread between clients."""
 
 
 class Unlinked(NamedTuple):
-    """Contributions to one sum in no order that tells their clients.
+    """Holds contributions to one sum in an order that does not show their clients.
 
     Attributes:
         question: what was asked.
@@ -47,18 +47,18 @@ class Unlinked(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Links(Result):
-    """Which contributions are claimed to come from one client.
+    """Holds claims about which contributions come from the same client.
 
     Args:
         sums: the contributions, as they were given to the attack.
-        tracks: for each sum, the track that each contribution is put on; -1 for none.
+        tracks: for each sum, the track (claimed client) of each contribution; -1 for none.
     """
 
     sums: Sequence[Unlinked] = field(repr=False)
     tracks: Sequence[IntArray] = field(repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Compare each contribution's track with the client that began it."""
+        """Compare each contribution's client with the client whose contribution began its track."""
         owners = [_owners(one, truth) for one in self.sums]
         asked: dict[str, set[int]] = {}
         began: dict[int, int] = {}
@@ -66,7 +66,7 @@ class Links(Result):
         for one, tracks, own in zip(self.sums, self.tracks, owners, strict=True):
             known = asked.setdefault(type(one.question).__name__, set())
             for track, owner in zip(tracks.tolist(), own.tolist(), strict=True):
-                # Who was not asked before has nothing that it could be linked to.
+                # A client's first contribution has no earlier one that it could be linked to.
                 later += owner in known
                 if track in began:
                     claims, right = claims + 1, right + (began[track] == owner)
@@ -91,10 +91,10 @@ class Links(Result):
 
 @dataclass(frozen=True)
 class Linkage(PassiveAttack[Links]):
-    """Link contributions across sums by what stays the same in a client.
+    """Links contributions across sums by statistics that stay the same for a client.
 
-    Names in the view are thrown away first, so that over a sum that shows who sent what the attack
-    measures what hiding the names would be worth.
+    Names in the view are discarded first. On a view that shows who sent what, the attack thus measures how
+    much hiding the names would help.
     """
 
     paper: ClassVar[str] = "invariants of counts and sums: ours"
@@ -105,7 +105,7 @@ class Linkage(PassiveAttack[Links]):
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Contributions one by one, whosever they are."""
+        """Single contributions of all clients, with or without names."""
         what = "every client's contribution by itself"
         return (
             Reads(what=what, shown=Shows.ANSWERS),
@@ -123,7 +123,7 @@ class Linkage(PassiveAttack[Links]):
 
 
 def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
-    """Return the contributions that a sum shows, without their names; None where it shows none."""
+    """Return the contributions that a sum shows, without their names; None if it shows none."""
     if isinstance(one.question, Slots) and one.total is not None:
         answers, question = one.question.contributions(one.total), one.question.inner
     elif one.question is not None:
@@ -136,14 +136,14 @@ def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
 
 
 def linked(sums: Sequence[Unlinked]) -> list[IntArray]:
-    """Return the track of each contribution of each sum; links are within a kind of question."""
+    """Return the track of each contribution of each sum; only questions of the same type are linked."""
     kinds: dict[str, _Tracks] = {}
     fresh = count()
     return [kinds.setdefault(type(one.question).__name__, _Tracks(fresh)).follow(one) for one in sums]
 
 
 class _Tracks:
-    """The tracks of one kind of question: what each looked like when it was last seen."""
+    """Follows the tracks of one type of question, by the last signature of each."""
 
     def __init__(self, fresh: Iterator[int]) -> None:
         self._fresh = fresh
@@ -151,16 +151,16 @@ class _Tracks:
         self._last: FloatArray = np.empty((0, 0))
 
     def follow(self, one: Unlinked) -> IntArray:
-        """Put each contribution of a sum on the track that is its mutual nearest, or on a new one."""
+        """Assign each contribution of a sum to its mutually nearest track, or to a new one."""
         found = np.stack([value for answer in one.answers if (value := signature(answer)) is not None])
         own = np.full(len(found), -1, dtype=np.intp)
         if len(self._names):
-            # Each figure in units of its own spread between clients.
+            # Each value is measured in units of its spread between clients.
             scale = np.maximum(self._last.std(axis=0), 1e-12 * np.abs(self._last).max() + 1e-300)
             distance = cdist(self._last / scale, found / scale)
             nearest, least = distance.argmin(axis=0), distance.min(axis=0)
             mutual = distance.argmin(axis=1)[nearest] == np.arange(len(found))
-            # Sums over records stay the same to rounding: who is only near is somebody else.
+            # Sums over records stay the same up to rounding, so a merely near one is another client's.
             same = one.question.additive_over is AdditiveOver.RECORDS
             linked = mutual & (least < (_EXACT if same else np.inf))
             own[linked] = self._names[nearest[linked]]
@@ -175,7 +175,7 @@ class _Tracks:
 
 
 def signature(answer: Statistics) -> FloatArray | None:
-    """Return what of a contribution stays the same from round to round; None where nothing is known to.
+    """Return the part of a contribution that stays the same in all rounds; None if none is known.
 
     Returns:
         The number of rows and the sum of the rows, float64 of shape (1 + n_features,), or (1,).
@@ -191,7 +191,7 @@ def signature(answer: Statistics) -> FloatArray | None:
 
 
 def _owners(one: Unlinked, truth: Truth) -> IntArray:
-    """Return whose each contribution is, by what each client would answer."""
+    """Return the client of each contribution, by matching it with what each client would answer."""
     rng = np.random.default_rng(0)
     data = [ClientData(np.asarray(rows)).within(one.question.ranges)[0] for rows in truth.clients]
     exact = np.stack(

@@ -1,1 +1,1 @@
-"""Rows from fuzzy statistics, by solving the equations that they make."""
+"""Recovers rows from fuzzy statistics, by solving the equations that these impose on the rows."""

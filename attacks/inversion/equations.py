@@ -1,11 +1,11 @@
-"""The equations that fuzzy statistics make for the rows behind them, and their derivatives.
+"""The equations that fuzzy statistics impose on the rows behind them, and their derivatives.
 
 Each sum shows s = sum of phi(x) over the n rows of a client, with phi smooth and public:
 
 * `FuzzySpread` (Stallmann and Wilbik 2022, FedFuzzDB, eq. 12 and 13): phi = (||x - c_i||^q, u_i(x)),
 * `FuzzySums` (fuzzy c-means, eq. 6): phi = (u_i(x)^m, u_i(x)^m x).
 
-Memberships of a row add up to one, so that the number of rows is the sum of the summed memberships.
+The memberships of a row add up to one, so the summed memberships add up to the number of rows.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from privfed.numerics.memberships import shares
 from privfed.questions.fuzzy_spread import FuzzySpread
 
 _NEAR = 1e-24
-"""Squared distances are at least this: memberships have no derivative on a center itself."""
+"""Least squared distance used, as memberships have no derivative at a center itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """What one sum says of n rows.
+    """Holds the equations that one sum imposes on n rows.
 
     Args:
         question: a `FuzzySpread` or `FuzzySums`.
-        observed: what was answered, float64 of shape (n_equations,).
+        observed: the answer, float64 of shape (n_equations,).
     """
 
     question: FuzzySpread | FuzzySums
@@ -40,7 +40,7 @@ class Equations:
 
     @classmethod
     def of(cls, question: Question, answer: Statistics) -> Equations | None:
-        """Return the equations of an answer, or None of a question that makes none here."""
+        """Return the equations of an answer; None if its question is of another type."""
         if isinstance(question, FuzzySpread):
             return cls(question, np.concatenate([answer["spread"], answer["membership"]]))
         if isinstance(question, FuzzySums):
@@ -76,19 +76,19 @@ class Equations:
 
 
 def tells_number(question: Question) -> bool:
-    """Say whether a question's memberships tell how many rows there are."""
+    """Say whether a question's answers show the number of rows, through memberships."""
     return isinstance(question, FuzzySpread)
 
 
 def count_rows(answers: Sequence[tuple[Question, Statistics]]) -> int:
-    """Return how many rows a client has, from memberships alone; some must be among the answers.
+    """Return how many rows a client has, from summed memberships, which must be among the answers.
 
-    The remedy of the paper, to hide each client's number of rows, is void while it sends these.
+    The paper's remedy, to hide each client's number of rows, does not help while clients send memberships.
     """
     told = (answer for question, answer in answers if tells_number(question))
     return round(float(next(told)["membership"].sum()))
 
 
 def independent(parts: Sequence[Equations]) -> int:
-    """Return how many equations are independent: memberships of one sum add up to the number of rows."""
+    """Return how many equations are independent; a sum's memberships add up to the known number of rows."""
     return sum(len(one.observed) - (1 if isinstance(one.question, FuzzySpread) else 0) for one in parts)

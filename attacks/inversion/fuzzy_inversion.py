@@ -1,17 +1,18 @@
-"""A client's rows from its fuzzy statistics: nonlinear equations, solved by search.
+"""Recovers a client's rows from its fuzzy statistics, by solving nonlinear equations with a search.
 
-Stallmann and Wilbik 2022 (FedFuzzDB) let each client send, for every cluster, the spread of all its rows
-and the sum of their memberships, over several numbers of clusters. That is a system of equations for the
+In Stallmann and Wilbik 2022 (FedFuzzDB) each client sends, for every cluster, the spread of all its rows
+and the sum of their memberships, for several numbers of clusters. That is a system of equations for the
 rows. The search:
 
-1. Start: nonnegative weights on many public rows that reproduce the answers (a linear problem), from
-   which n rows are drawn; or n public rows.
-2. Levenberg and Marquardt's steps with exact derivatives.
-3. Where they end in a local minimum: a few rows are taken out and put where, of all public rows, they
-   fit best; then again step 2. The best is kept.
+1. Start from n rows drawn by nonnegative weights on public rows that reproduce the answers (a linear
+   problem), or from n public rows.
+2. Minimise the residuals by Levenberg-Marquardt with exact derivatives (a trust-region method if there are
+   fewer equations than unknowns).
+3. In a local minimum, replace a few rows by the public rows that fit best, of a random quarter of them, and
+   go back to step 2. The best rows are kept.
 
-Rows that meet all equations to rounding, of which there are at least as many as unknowns, are claimed with
-confidence 1, others with 0.
+Rows are claimed with confidence 1 if they satisfy all equations up to rounding and there are at least as many
+independent equations as unknowns, otherwise with 0.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from privfed.core.view import View
 from privfed.errors import ArgumentError
 
 SOLVED = 1e-9
-"""Root mean square of the residuals, in standard deviations of one row's answers, of a solution."""
+"""Largest RMS residual of a solution, in standard deviations of one row's answers."""
 _PUBLIC = 2000
 _STEPS = 300
 
 
 @dataclass(frozen=True)
 class FuzzyInversion(PassiveAttack[Points]):
-    """Solve for the rows behind fuzzy statistics.
+    """Solves for the rows behind fuzzy statistics.
 
     Args:
-        client: whose answers are attacked; None takes the totals (all clients' rows together).
-        starts: independent searches.
+        client: position of the client whose answers are attacked; None takes totals (all clients' rows).
+        starts: number of independent searches.
         moves: how often each search may move rows out of a local minimum.
-        most_unknowns: rows times features above which nothing is tried: the search would take hours.
+        most_unknowns: rows times features above which the attack is not run, as it would take hours.
     """
 
     client: int | None = 0
@@ -63,7 +64,7 @@ class FuzzyInversion(PassiveAttack[Points]):
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Fuzzy statistics of which the rows solve equations, one of them with their number."""
+        """Fuzzy statistics without noise, at least one of which shows the number of rows."""
         whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
         what = f"fuzzy statistics {whose}, without noise, memberships among them (as of the fuzzy index)"
         return (
@@ -104,7 +105,7 @@ class FuzzyInversion(PassiveAttack[Points]):
         )
 
     def _answers(self, view: View) -> list[tuple[Question, Statistics]]:
-        """Return what was asked and answered, each question once."""
+        """Return the questions with their answers, each question once."""
         found: dict[bytes, tuple[Question, Statistics]] = {}
         for one in view.sums:
             answer = one.total if self.client is None else one.answers.get(self.client)
@@ -114,13 +115,13 @@ class FuzzyInversion(PassiveAttack[Points]):
 
 
 class Search:
-    """Searches n rows whose answers add up to what was observed.
+    """Searches for n rows whose answers add up to what was observed.
 
     Args:
         parts: the equations.
         n: number of rows.
         public: rows to start from, float64 of shape (n_public, n_features).
-        rng: of the starts and moves.
+        rng: generator of the starts and moves.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Search:
     ) -> None:
         self._parts, self._n, self._public, self._rng = parts, n, public, rng
         raw = self._phi(public)
-        # In units of how much one row's answer varies all equations weigh alike.
+        # Dividing by the spread of a single row's answer gives all equations equal weight.
         self._scale = np.maximum(raw.std(axis=0), 1e-12 * np.abs(raw).max(axis=0) + 1e-300)
         self._known = raw / self._scale
         self._target = np.concatenate([part.observed for part in parts]) / self._scale
@@ -138,7 +139,7 @@ class Search:
         return np.hstack([part.phi(rows) for part in self._parts])
 
     def _reproducing(self) -> FloatArray:
-        """Return nonnegative weights of the public rows whose answers add up to the target."""
+        """Return nonnegative weights of the public rows whose weighted answers add up to the target."""
         weights, _ = nnls(self._known.T, self._target, maxiter=20 * len(self._known))
         return np.asarray(weights, dtype=np.float64)
 
@@ -160,7 +161,7 @@ class Search:
         return best, least
 
     def _start(self, number: int) -> FloatArray:
-        # Every third start is of public rows alone: the weights can mislead.
+        # Every third start uses uniformly drawn public rows, as the weights can mislead.
         if number % 3 == 2 or not self._weights.any():
             chosen = self._rng.integers(len(self._public), size=self._n)
         else:
@@ -173,21 +174,21 @@ class Search:
         return rows
 
     def _move(self, rows: FloatArray) -> FloatArray:
-        """Take a few rows out, and put each where of all public rows it fits best."""
+        """Replace a few rows by the public rows that fit best, of a random quarter of these."""
         moved = rows.copy()
         chosen = self._rng.permutation(self._n)[: self._rng.integers(1, min(4, self._n) + 1)]
         kept = np.delete(rows, chosen, axis=0)
         missing = self._target - (self._phi(kept) / self._scale).sum(axis=0)
         tried = self._rng.permutation(len(self._public))[: len(self._public) // 4]
         for place, left in zip(chosen, range(len(chosen), 0, -1), strict=True):
-            # Each of the rows still to be placed should carry its part of what is missing.
+            # Each of the rows still to be placed should explain an equal part of what is missing.
             distance = np.square(missing / left - self._known[tried]).sum(axis=1)
             best = tried[int(distance.argmin())]
             moved[place], missing = self._public[best], missing - self._known[best]
         return moved
 
     def _descend(self, rows: FloatArray) -> tuple[FloatArray, float]:
-        """Return the local minimum that is reached from `rows`, and its residual."""
+        """Return the local minimum reached from `rows`, and its RMS residual."""
         shape = rows.shape
 
         def residuals(flat: FloatArray) -> FloatArray:

@@ -1,1 +1,1 @@
-"""Did this row, or this client, take part?"""
+"""Membership inference: whether a row, or a client, took part."""

@@ -1,18 +1,19 @@
-"""Membership: did this row, or this client, take part? A likelihood ratio on totals alone.
+"""Membership inference from totals alone: a likelihood-ratio test of whether a row or a client took part.
 
-A total is s = sum of phi(x) over n units, with phi the answer of a single unit: exactly so for questions that
-add up over records. To who knows the distribution of the units it is nearly Gaussian, so that the best
+A total is s = sum of phi(x) over n units, where phi is the answer of a single unit; this is exact for
+questions that add up over records. Given the distribution of the units, s is nearly Gaussian, so the best
 test of "x is in" against "another unit is in its place" is linear (the whitened matched filter)
 
     z = (phi(x) - m)' M^-1 (s - n m) / mu,  mu^2 = (phi(x) - m)' M^-1 (phi(x) - m),  M = n C + N,
 
-with m and C mean and covariance of phi, and N that of the noise of differential privacy. z is standard normal
-without x and normal around mu with it: AUC = Phi(mu / sqrt(2)), TPR = Phi(Phi^-1(FPR) + mu). Without noise
-mu = sqrt(leverage of x / n): of D observed dimensions the average unit has leverage D, so that more
-different partitions mean more power, however many clients stand behind the sum.
+where m and C are mean and covariance of phi, and N is the covariance of the noise of differential privacy. z
+is normal with standard deviation 1, around 0 without x and around mu with it: AUC = Phi(mu / sqrt(2)),
+TPR = Phi(Phi^-1(FPR) + mu). Without noise mu = sqrt(leverage of x / n). In D observed dimensions the
+average unit has leverage D, so more different partitions give more power, however many clients are in the
+sum.
 
-Sources: Homer et al. 2008 and Sankararaman et al. 2009 (totals betray members); Dong, Roth, Su 2022
-(the curve that differential privacy allows).
+Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference from totals); Dong, Roth, Su
+2022 (the curve that differential privacy allows).
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums
 
 _UNITS_A_DIMENSION = 5
-"""So many reference units are wanted for each dimension: a covariance of fewer is mostly noise."""
+"""Least reference units for each dimension used; a covariance estimated from fewer is mostly noise."""
 _LEADING = 1e-4
-"""Directions of less than this share of the largest variance are of a few rare cells: far from Gaussian."""
+"""Least share of the largest variance. Weaker directions come from a few rare cells, far from Gaussian."""
 _FLAT = 1e-7
-"""Values of less than this share of the largest deviation say nothing but rounding."""
+"""Least share of the largest standard deviation; values that vary less show only rounding."""
 
 
 class Observed(NamedTuple):
-    """What one or more sums show, next to what single units would have answered.
+    """Holds what one or more sums show, and what single units would have answered.
 
     Attributes:
-        total: float64 of shape (n_values,).
-        units: how many units each value is a sum of, float64 of shape (n_values,); NaN where unknown.
+        total: the totals, float64 of shape (n_values,).
+        units: how many units each value is a sum of, float64 of shape (n_values,); NaN if unknown.
         noise: variance of the noise in each value, float64 of shape (n_values,).
         candidates: answers of the candidates, (n_candidates, n_values).
         reference: answers of the reference units, (n_reference, n_values).
@@ -68,16 +69,16 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class Membership(PassiveAttack[MembershipScores]):
-    """Score candidates by the likelihood ratio on the totals of a run, or on its final centroids.
+    """Scores candidates by the likelihood ratio on the totals of a run, or on its final centroids.
 
     Args:
         candidates: rows, (n_candidates, n_features), or clients: a list of tables (n_i, n_features).
-        reference: units of the same kind from the same population, known to the attacker; None takes
-            the prior's sample as rows. For clients it must be given.
-        units: how many units the totals are of, where the attacker knows it; None takes it from the
-            totals. An observer of the final centroids cannot tell: without it `mu` is NaN there.
+        reference: units of the same kind from the same population, known to the attacker. None takes
+            the prior's sample as rows; for clients it must be given.
+        units: how many units each total is over, if the attacker knows it; None estimates it from the
+            totals. Final centroids do not show it, so without it `mu` is NaN there.
         sums: indices of the sums to use; None for all.
-        gdp_mu: mu of the run's differential privacy, which is drawn beside the curve; None without.
+        gdp_mu: mu of the run's differential privacy, shown beside the curve; None without.
     """
 
     candidates: FloatArray | Sequence[FloatArray]
@@ -94,7 +95,7 @@ class Membership(PassiveAttack[MembershipScores]):
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Totals that add up over units; of an observer, who sees none, the final centers."""
+        """Totals that add up over units; for an observer, who sees no totals, the final centers."""
         by_row = isinstance(self.candidates, np.ndarray)
         return (
             Reads(
@@ -153,7 +154,7 @@ class Membership(PassiveAttack[MembershipScores]):
                 noise = dict(question.noise_std(len(one.contributors or one.cohort)))
                 question = question.inner
             names = _additive(question, by_row)
-            # The same question of the same cohort has the same exact answer: nothing new without noise.
+            # Without noise, the same question to the same cohort has the same answer and adds nothing.
             key = question.to_bytes() + repr(one.cohort).encode()
             if not names or (key in seen and not noise):
                 continue
@@ -179,12 +180,12 @@ class Membership(PassiveAttack[MembershipScores]):
 def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:
     """Return z and mu of each candidate, each float64 of shape (n_candidates,).
 
-    The filter is made on two thirds of the reference units; what its score varies by is measured on the
-    others, so that a filter of too few units overstates nothing. The mean of the reference units is only
-    known up to C / n_reference, which counts n^2 / n_reference further units of variance.
+    The filter is estimated on two thirds of the reference units, and the variance of its score on the rest,
+    so that overfitting to few units does not overstate the score. The mean of the reference units has
+    variance C / n_reference, which adds that of n^2 / n_reference further units.
 
-    Where the number of units is unknown z is right up to a factor, and mu is NaN. Where sums are of
-    different cohorts, the covariance is taken as if each were of their mean size.
+    If the number of units is unknown, z is right up to a factor and mu is NaN. If the sums are over different
+    cohorts, the covariance is computed for their mean size.
     """
     mean, scale = seen.reference.mean(axis=0), seen.reference.std(axis=0)
     varies = scale > _FLAT * max(1.0, float(scale.max()))
@@ -209,9 +210,9 @@ def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: 
     """Return M^-1 (phi - m) of each candidate in the leading directions, (n_candidates, n_values).
 
     Args:
-        offsets: of the reference units from their mean, (n_units, n_values).
+        offsets: offsets of the reference units from their mean, (n_units, n_values).
         candidates: offsets of the candidates, (n_candidates, n_values).
-        behind: how often one unit's covariance is in the total.
+        behind: number of units whose covariance is in the total.
         noise: variance of the noise in each value, (n_values,).
     """
     _, spread, directions = np.linalg.svd(offsets, full_matrices=False)
@@ -224,8 +225,8 @@ def _filters(offsets: FloatArray, candidates: FloatArray, behind: float, noise: 
 
 
 def _count(total: FloatArray, reference: FloatArray) -> float:
-    """Return how many units a total is of: by the combination of values that is one for every unit."""
-    # Counts over all cells add up to one for each row, and a count of rows is one: then it is exact.
+    """Estimate how many units a total is over, from a combination of values that is one for every unit."""
+    # Exact if there is a count of rows, or counts over all cells, which add up to one for each row.
     ones, *_ = np.linalg.lstsq(reference, np.ones(len(reference)), rcond=_FLAT)
     return max(1.0, float(ones @ total))
 
@@ -258,7 +259,7 @@ def _answers(question: Question, units: list[ClientData], names: tuple[str, ...]
 def _converged(
     view: View, candidates: list[ClientData], reference: list[ClientData], units: int | None
 ) -> Observed:
-    """Return what final centroids show: rows of a cluster differ from its centroid by nothing in total."""
+    """Return what final centroids show: the offsets of a cluster's rows from its centroid add up to zero."""
     centers = view.result["centers"]
     rows = np.concatenate([unit.features for unit in (*candidates, *reference)])
     question = LloydSums(ranges=Ranges(rows.min(axis=0), rows.max(axis=0), len(rows)), centers=centers)

@@ -1,4 +1,4 @@
-"""Scores of membership, and how they are judged: ROC, rates at few false alarms, theory, and the DP curve."""
+"""Membership scores and their evaluation: ROC, rates at few false alarms, theory, and the DP curve."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError
 
 FALSE_ALARMS = (0.01, 0.001, 0.0)
-"""False-positive rates at which the true-positive rate is told."""
+"""False-positive rates at which the true-positive rate is reported."""
 _ALPHA = 0.05
 _GRID = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipScores(Result):
-    """A score of each candidate: the higher, the likelier that it took part.
+    """Holds a score for each candidate; the higher it is, the likelier the candidate took part.
 
     Args:
         scores: float64 of shape (n_candidates,).
-        mu: distance of the score's distribution with the candidate from the one without, in standard
-            deviations, as theory has it; (n_candidates,), NaN where it cannot be known.
+        mu: theoretical distance between the score's distributions with and without the candidate, in
+            standard deviations, (n_candidates,); NaN if unknown.
         by_sum: scores from each sum alone, (n_sums, n_candidates).
         gdp_mu: mu of the run's differential privacy; None without.
     """
@@ -41,11 +41,11 @@ class MembershipScores(Result):
     def score(self, truth: Truth) -> Report:
         """Compare members' scores with the others'.
 
-        Limits count candidates as independent draws. Candidates of one run share its totals: for limits
-        that hold, pool one candidate from each of many runs.
+        Confidence limits treat candidates as independent draws. Candidates of one run share its totals, so
+        for valid limits pool one candidate from each of many runs.
 
         Raises:
-            ArgumentError: the truth has no members of these candidates, or only one kind.
+            ArgumentError: the truth does not say which of these candidates are members, or all are, or none.
         """
         if truth.members is None or truth.members.shape != self.scores.shape:
             raise ArgumentError(f"scores of {len(self.scores)} candidates need Truth(members=...) for each.")
@@ -88,7 +88,7 @@ class MembershipScores(Result):
         )
 
     def _rates(self, inside: FloatArray, outside: FloatArray) -> dict[str, float]:
-        """Return true-positive rates at few false alarms, with limits, and what theory says."""
+        """Return true-positive rates at few false alarms, with confidence limits and theoretical values."""
         found: dict[str, float] = {}
         for alarm in FALSE_ALARMS:
             at = np.quantile(outside, 1.0 - alarm, method="higher")
@@ -101,16 +101,17 @@ class MembershipScores(Result):
 
 
 def chance(members: npt.NDArray[np.bool_]) -> float:
-    """Return by how much an area exceeds one half by chance in one study of twenty.
+    """Return by how much an area under the ROC curve exceeds one half by chance in one study of twenty.
 
-    1.645 standard deviations of the Mann-Whitney statistic (Mann and Whitney 1947) without any difference.
+    This is 1.645 standard deviations of the Mann-Whitney statistic (Mann and Whitney 1947) when members and
+    others do not differ.
     """
     inside, outside = int(members.sum()), int((~members).sum())
     return 1.645 * math.sqrt((inside + outside + 1) / (12 * inside * outside))
 
 
 def area(inside: FloatArray, outside: FloatArray) -> float:
-    """Return the area under the ROC curve: the chance that a member scores above another, ties half."""
+    """Return the area under the ROC curve: how often a member scores above a non-member, ties half."""
     ordered = np.sort(outside)
     below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
     return float(below.mean() / (2 * len(outside)))
@@ -128,7 +129,7 @@ def theory_curve(mu: FloatArray, alarms: FloatArray) -> FloatArray:
 
 
 def largest_mu(inside: FloatArray, outside: FloatArray, alpha: float = _ALPHA) -> float:
-    """Return a lower bound on mu that holds for the whole curve: the best of thresholds, by Bonferroni."""
+    """Return a lower bound on mu: the best over several thresholds, with a Bonferroni correction."""
     thresholds = np.quantile(outside, [0.5, 0.75, 0.9, 0.99, 0.999], method="higher")
     return max(
         mu_bound(

@@ -1,1 +1,1 @@
-"""Rows from noised sums: sets of rows drawn from their posterior."""
+"""Recovers rows from noised sums, by drawing sets of rows from their posterior."""

@@ -1,15 +1,16 @@
-"""What Gaussian differential privacy leaves to any attack that lists rows.
+"""A bound, under Gaussian differential privacy, on any attack that lists claimed rows.
 
-Let x be one of the target's rows, drawn from a prior, and all others anything that the attacker may know. An
-attack lists at most m claims. Without x (or with another row in its place) the list does not depend on x, so
-that it holds x within a tolerance with a chance of at most
+Let x be one of the target's rows, drawn from a prior; the attacker may know all other rows. An attack makes
+at most m claims. If x is not in the data (or replaced by another row), the claims do not depend on x, so
+one of them is within the tolerance of x with probability at most
 
-    kappa = the most of the prior's mass that m balls of that radius cover.
+    kappa = the largest prior probability that m balls of that radius can cover.
 
-The run is mu-GDP: an event of chance kappa without x has at most Phi(Phi^-1(kappa) + mu) with it (Dong, Roth
-and Su 2022). As that is concave in kappa it may be averaged over x (Jensen): the same bound holds for the
-share of rows that are in the list. For one claim it is the bound on reconstruction robustness of Balle,
-Cherubin and Hayes 2022 (arXiv:2201.04845), definition 2, for a Gaussian trade-off curve.
+As the run is mu-GDP, an event of probability kappa without x has at most probability Phi(Phi^-1(kappa) + mu)
+with it (Dong, Roth and Su 2022). This is concave in kappa, so by Jensen's inequality it can be averaged over
+x: the same bound holds for the expected share of rows that are claimed. For one claim it is the bound on
+reconstruction robustness of Balle, Cherubin and Hayes 2022 (arXiv:2201.04845), definition 2, for a Gaussian
+trade-off curve.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _MOST = 2000
 
 
 def coverage(sample: FloatArray, n_claims: int, radius: float) -> float:
-    """Return a bound on the share of a sample that so many balls of the maximum norm cover, in (0, 1].
+    """Bound the share of a sample that `n_claims` balls of the maximum norm can cover, in (0, 1].
 
-    Of the rows that a ball covers one is lowest in the first feature. All others lie within two radii above
-    it there, and within two to either side in all other features. Of such boxes the best are chosen greedily;
-    whatever others are chosen cover no more than these, and what each of the n best would add to them
-    (Nemhauser, Wolsey and Fisher 1978).
+    Among the rows that a ball covers, take the lowest in the first feature. All others lie at most two radii
+    above it in that feature, and within two radii on either side in the others, so a box around that row
+    covers the ball's rows. Boxes are chosen greedily; any n boxes cover at most as many rows as the greedy
+    ones so far plus the n largest further gains (Nemhauser, Wolsey and Fisher 1978).
 
     Args:
-        sample: rows of the prior, float64 of shape (n, n_features); of more than 2,000 every so many.
+        sample: rows of the prior, float64 of shape (n, n_features); thinned to at most 2,000.
         n_claims: number of balls.
-        radius: their radius.
+        radius: radius of the balls.
     """
     rows = sample[:: max(1, -(-len(sample) // _MOST))]
     if not n_claims:
@@ -54,5 +55,5 @@ def coverage(sample: FloatArray, n_claims: int, radius: float) -> float:
 
 
 def reconstruction_bound(kappa: float, mu: float) -> float:
-    """Return the largest expected share of rows that an attack's list holds: Phi(Phi^-1(kappa) + mu)."""
+    """Return the largest expected share of rows that an attack can claim: Phi(Phi^-1(kappa) + mu)."""
     return float(norm.cdf(norm.ppf(kappa) + mu))

@@ -1,10 +1,11 @@
-"""Sets of rows that could be behind noised sums: chains of a Markov process, and what they leave unexplained.
+"""Markov chains over sets of rows that could be behind noised sums, and the residuals that they leave.
 
-A chain holds slots, each a row or empty. With r what its rows leave of the sums, in units of the noise, the
-log-likelihood of the chain is -|r|^2 / 2; a row at x that is added gains f(x)' r - |f(x)|^2 / 2, the matched
-filter. The likelihood is raised to a power that grows from next to nothing to 1; chains that then explain
-too little give way to copies of others of their family (annealed importance sampling with resampling, Del
-Moral, Doucet and Jasra 2006). Families stay apart: that they agree is evidence.
+A chain has slots, each of which holds a row or is empty. Let r be the residual of the sums that its rows do
+not explain, in units of the noise. The log-likelihood of the chain is -|r|^2 / 2; adding a row at x changes
+it by f(x)' r - |f(x)|^2 / 2 (a matched filter). The likelihood is raised to a power that grows from almost
+zero to 1; on the way, chains that explain too little are replaced by copies of others of their family (annealed
+importance sampling with resampling, Del Moral, Doucet and Jasra 2006). Families never mix, so their
+agreement is evidence.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from privfed.attacks.posterior.prior import RowPrior
 from privfed.core.domain import FloatArray
 
 Slots = int | IntArray
-"""One slot, the same in all chains, or one of each chain, (n_chains,)."""
+"""A slot for all chains, or one slot for each chain, (n_chains,)."""
 
 
 class Chains:
-    """Chains of sets of rows, all moved at once.
+    """Holds chains of sets of rows, which are all moved at once.
 
     Args:
         evidence: what was seen.
-        prior: of a row.
-        n_slots: most rows.
-        share: prior chance that a slot holds a row.
-        shape: families, and chains in each.
-        rng: of all draws.
+        prior: prior distribution of a row.
+        n_slots: most rows of a chain.
+        share: prior probability that a slot holds a row.
+        shape: number of families, and of chains in each.
+        rng: generator of all draws.
 
     Attributes:
         rows: float64 of shape (n_chains, n_slots, n_features).
         held: whether a slot holds a row, bool of shape (n_chains, n_slots).
-        of: the rows' traces.
-        power: of the likelihood, in [0, 1].
-        each: numbers of the chains, (n_chains,).
+        of: the traces of the rows in the sums.
+        power: power of the likelihood, in [0, 1].
+        each: indices of the chains, (n_chains,).
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class Chains:
         return int(self.held.shape[1])
 
     def take_out(self, slots: Slots) -> None:
-        """Take a slot's rows out of what explains the sums: its moves are weighed on the rest."""
+        """Add a slot's rows back to the residual, so that its moves are judged on what the others leave."""
         self._add(slots, 1.0)
 
     def put_back(self, slots: Slots) -> None:
-        """Let a slot's rows explain the sums again."""
+        """Subtract a slot's rows from the residual again."""
         self._add(slots, -1.0)
 
     def _add(self, slots: Slots, sign: float) -> None:
@@ -79,24 +80,30 @@ class Chains:
         self._lengths += signs[:, None] * of.lengths
 
     def left(self, cells: IntArray) -> FloatArray:
-        """Return what is unexplained in cells, (n_chains, ..., 1 + n_features) for (n_chains, ...)."""
+        """Return the residual in cells, (n_chains, ..., 1 + n_features) for cells of (n_chains, ...)."""
         return self._blocks[self.each.reshape((-1,) + (1,) * (cells.ndim - 1)), cells]
 
     def gain(self, cells: IntArray, blocks: FloatArray, lengths: FloatArray) -> FloatArray:
-        """Return what rows would add to the tempered log-likelihood; parts of `Traces`, chains first."""
+        """Return how much rows would add to the tempered log-likelihood.
+
+        Args:
+            cells: as in `Traces`, with chains as the first axis; so are the others.
+            blocks: what the rows add in these cells.
+            lengths: what the rows add to the sums of distances.
+        """
         found = np.einsum("...td,...td->...", blocks, self.left(cells) - 0.5 * blocks)
         left = self._lengths.reshape(self._lengths.shape[:1] + (1,) * (cells.ndim - 2) + (-1,))
         found += np.einsum("...t,...t->...", lengths, left - 0.5 * lengths)
         return np.asarray(self.power * found)
 
     def set(self, slots: Slots, chosen: BoolArray, rows: FloatArray, of: Traces) -> None:
-        """Replace the rows of the chosen chains; their slots are out.
+        """Replace rows in the chosen chains, while their slots are taken out.
 
         Args:
-            slots: which.
-            chosen: chains, (n_chains,).
+            slots: the slots.
+            chosen: whether a chain's row is replaced, bool of shape (n_chains,).
             rows: new rows of all chains, (n_chains, n_features).
-            of: their traces.
+            of: traces of the new rows.
         """
         chains = np.flatnonzero(chosen)
         place = slots[chains] if isinstance(slots, np.ndarray) else slots
@@ -105,14 +112,14 @@ class Chains:
             kept[chains, place] = new[chains]
 
     def misfit(self) -> FloatArray:
-        """Return the mean square of what each chain leaves, (n_chains,): about 1 where it explains all."""
+        """Return the mean squared residual of each chain, (n_chains,); about 1 if it explains the sums."""
         return self._squares() / self.evidence.n_values
 
     def _squares(self) -> FloatArray:
         return np.asarray(np.square(self._blocks).sum(axis=(1, 2)) + np.square(self._lengths).sum(axis=1))
 
     def raise_to(self, power: float) -> None:
-        """Raise the power, and draw each family anew by its chains' weights where these became uneven."""
+        """Raise the power, and resample each family whose chains' weights became uneven."""
         logs = (-0.5 * (power - self.power) * self._squares()).reshape(self._shape)
         self.power = power
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""From draws of sets of rows to single claims: which row of a set is which in another, and how sure it is."""
+"""Turns draws of sets of rows into single claims, by matching rows between sets and counting agreement."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scipy.spatial.distance import cdist
 from privfed.core.domain import FloatArray
 
 AGREE = 0.5
-"""Share of the draws that makes a row more likely there than not."""
+"""Share of the draws above which a row is more likely there than not."""
 
 
 class Claims(NamedTuple):
-    """Rows, and how sure each is.
+    """Holds claimed rows and the confidence in each.
 
     Attributes:
         points: float64 of shape (n, n_features).
-        confidence: in [0, 1], shape (n,).
+        confidence: in [0, 1], float64 of shape (n,).
     """
 
     points: FloatArray
@@ -30,16 +30,18 @@ class Claims(NamedTuple):
 def aligned(
     reference: FloatArray, sets: Sequence[FloatArray], weights: FloatArray, tolerance: float
 ) -> Claims:
-    """Find each row of a reference set in other sets, and say where it is and how surely.
+    """Find each row of a reference set in other sets; return its position and confidence.
 
-    Rows of a set have no order: each set is matched with the reference at least squared distance (Stephens
-    2000 calls it relabelling). A row is claimed at the median of its places; where most places are within the
-    tolerance of that, at their mean, and else at the mean of all places, which errs least.
+    Rows of a set have no order, so each set is matched with the reference at the least squared distance
+    (called relabelling by Stephens 2000). A row is claimed at the mean of its matches within the tolerance of
+    their median, if these have most of the weight; otherwise at the mean of all matches, which has the least
+    expected error.
 
     Args:
         reference: float64 of shape (n, n_features).
-        sets: each (n_i, n_features).
-        weights: what each set counts; confidence is the weight of the sets with the row within the tolerance.
+        sets: sets of rows, each (n_i, n_features).
+        weights: weight of each set; a row's confidence is the weight of the sets with a match within the
+            tolerance of the median.
         tolerance: largest difference in any feature.
     """
     if not len(reference) or not sets:
@@ -59,12 +61,12 @@ def aligned(
 
 
 def by_chance(points: FloatArray, draws: FloatArray, n_rows: float, tolerance: float) -> FloatArray:
-    """Return the chance that one of so many rows of the prior lies within a tolerance of each point, (n,).
+    """Return the chance that some row of the prior, of `n_rows`, lies within a tolerance of each point, (n,).
 
     Args:
         points: float64 of shape (n, n_features).
-        draws: rows of the prior, (n_draws, n_features).
-        n_rows: number of rows.
+        draws: rows drawn from the prior, (n_draws, n_features).
+        n_rows: number of the target's rows.
         tolerance: largest difference in any feature.
     """
     hits = np.array([(np.abs(draws - point) <= tolerance).all(axis=1).sum() for point in points])

@@ -1,9 +1,9 @@
-"""What a view says about the target's rows where sums carry Gaussian noise of known size.
+"""Evidence in a view about the target's rows, from sums with Gaussian noise of known size.
 
-Each entry of a noised sum is a sum over rows, plus noise whose standard deviation is public. Divided by it,
-what was seen is y = sum of f(x) over the rows x + N(0, 1). In a question about cells f(x) is zero but in the
-cell of x: there it is 1 / s_count, and the offset of x, clipped as the question says, over s_sum; and beside
-the cells |offset| / s_distance.
+Each entry of a noised sum is a sum over rows plus noise with a public standard deviation. Divided by it, what
+was seen is y = sum of f(x) over the rows x + N(0, 1). For a question about cells, f(x) is zero outside the
+cell of x. In that cell it is 1 / s_count, and the offset of x, clipped as the question says, divided by
+s_sum. The sum of distances adds |offset| / s_distance.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Traces(NamedTuple):
-    """What rows leave in all releases, in units of the noise; leading axes are those of the rows.
+    """Holds what rows add to all releases, in units of the noise; leading axes are those of the rows.
 
     Attributes:
-        cells: row of the table of all cells, (..., n_releases).
-        blocks: what is added there, count first, (..., n_releases, 1 + n_features).
-        lengths: what is added to each release's sum of distances, (..., n_releases).
-        origins: what offsets were taken from, (..., n_releases, n_features).
-        shrink: what the offset was multiplied by to clip it, (..., n_releases).
+        cells: index of the row's cell in the table of all cells, (..., n_releases).
+        blocks: what the row adds in that cell, count first, (..., n_releases, 1 + n_features).
+        lengths: what it adds to each release's sum of distances, (..., n_releases).
+        origins: point that its offset is taken from, (..., n_releases, n_features).
+        shrink: factor by which its offset was clipped, (..., n_releases).
     """
 
     cells: IntArray
@@ -47,7 +47,7 @@ class Traces(NamedTuple):
     shrink: FloatArray
 
     def at(self, index: Any) -> Traces:
-        """Return the traces of some rows; the index goes into the leading axes."""
+        """Return the traces of some rows, indexed along the leading axes."""
         return Traces(
             self.cells[index],
             self.blocks[index],
@@ -58,12 +58,12 @@ class Traces(NamedTuple):
 
 
 class Release(NamedTuple):
-    """One noised sum in cells.
+    """Holds one noised sum in cells.
 
     Attributes:
         question: what was asked.
         statistics: what was seen.
-        noise: standard deviation of each entry's noise.
+        noise: standard deviation of each entry's noise, by its name.
     """
 
     question: OffsetSums
@@ -71,11 +71,11 @@ class Release(NamedTuple):
     noise: dict[str, float]
 
     def weight(self, name: str) -> float:
-        """Return one over the standard deviation of an entry's noise, 0 where it was not asked for."""
+        """Return one over the standard deviation of an entry's noise; 0 if it was not asked for."""
         return 1.0 / self.noise[name] if name in self.noise else 0.0
 
     def block(self) -> FloatArray:
-        """Return counts and sums in units of their noise, (n_cells, 1 + n_features), 0 where not asked."""
+        """Return counts and sums in units of their noise, (n_cells, 1 + n_features); 0 if not asked for."""
         found = np.zeros((self.question.n_cells, 1 + self.question.ranges.n_features))
         if "count" in self.noise:
             found[:, 0] = self.statistics["count"] * self.weight("count")
@@ -84,7 +84,7 @@ class Release(NamedTuple):
         return found
 
     def length(self) -> float:
-        """Return the sum of distances in units of its noise, 0 where it was not asked for."""
+        """Return the sum of distances in units of its noise; 0 if it was not asked for."""
         return (
             float(self.statistics["distance"][0]) * self.weight("distance")
             if "distance" in self.noise
@@ -92,7 +92,7 @@ class Release(NamedTuple):
         )
 
     def costs(self) -> tuple[float, float, float]:
-        """Return the squared shift, in units of the noise, of a row added, turned in its cell, or moved."""
+        """Return squared shifts in units of the noise: a row added, replaced in its cell, or in another."""
         bounds = self.question.bounds
         each = [(bounds[name], (bounds[name].l2 / std) ** 2) for name, std in self.noise.items()]
         return (
@@ -104,11 +104,11 @@ class Release(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NoisyEvidence:
-    """All noised sums of the target, in units of their noise.
+    """Holds all noised sums about the target, in units of their noise.
 
     Args:
         releases: what was asked and seen, at least one.
-        ranges: narrowest ranges that the questions name.
+        ranges: the narrowest ranges that the questions name.
         weights: one over the standard deviations of counts, sums and distances, (n_releases, 3).
         blocks: counts and sums of all cells of all releases, float64 of shape (n_cells, 1 + n_features).
         lengths: the sums of distances, (n_releases,).
@@ -122,7 +122,7 @@ class NoisyEvidence:
 
     @classmethod
     def of(cls, releases: Sequence[Release]) -> NoisyEvidence:
-        """Put releases into units of their noise."""
+        """Convert releases to units of their noise."""
         ranges = [one.question.ranges for one in releases]
         return cls(
             tuple(releases),
@@ -134,20 +134,20 @@ class NoisyEvidence:
 
     @property
     def n_values(self) -> int:
-        """How many numbers were seen."""
+        """Number of values that were seen."""
         return sum(one.statistics[name].size for one in self.releases for name in one.noise)
 
     @property
     def mu(self) -> float:
-        """Most that a row moves what was seen, in units of the noise: mu of Gaussian differential privacy.
+        """Largest shift by one row, in units of the noise: the mu of Gaussian differential privacy.
 
-        Of a row that is added or of one that is replaced, whichever moves less.
+        The row may be added or replaced; the smaller of the two shifts counts.
         """
         added, turned, moved = np.array([one.costs() for one in self.releases]).T
         return float(np.sqrt(min(added.sum(), np.maximum(turned, moved).sum())))
 
     def count(self) -> tuple[float, float]:
-        """Return the estimated number of rows, and its standard error; infinite where no count was seen."""
+        """Return the estimated number of rows and its standard error, which is infinite without a count."""
         told = [
             (float(one.statistics["count"].sum()), one.noise["count"] ** 2 * one.question.n_cells)
             for one in self.releases
@@ -160,7 +160,7 @@ class NoisyEvidence:
         return float((totals / variances).sum() / precision), float(precision**-0.5)
 
     def traces(self, points: FloatArray) -> Traces:
-        """Return what rows at these points would leave.
+        """Return the traces that rows at these points would leave.
 
         Args:
             points: float64 of shape (..., n_features), within the ranges.
@@ -189,7 +189,7 @@ class NoisyEvidence:
 
 
 def is_of_offsets(question: Question) -> bool:
-    """Say whether a question, taken without its noise, is one that is read here."""
+    """Say whether a question, taken without its noise, is one that this attack reads."""
     return isinstance(question, OffsetSums)
 
 
@@ -199,11 +199,11 @@ def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:
     Fuzzy rounds, questions about whole clients, and indices are left out.
 
     Args:
-        view: what the party saw, its colluders' answers taken out.
+        view: what the party saw, without its colluders' answers.
         client: position of the target; None reads totals.
 
     Returns:
-        The evidence; None where no noised sum in cells was seen.
+        The evidence; None if no noised sum in cells was seen.
 
     Raises:
         ArgumentError: the client is not in the view.
@@ -223,5 +223,5 @@ def _shares(view: View, one: SumView, client: int | None) -> int:
     if client is not None:
         return 1
     left = len(one.contributors or one.cohort)
-    # A colluder's share stays in a total; where answers are seen it was taken out with the answer.
+    # A colluder's share of the noise stays in a total, but if answers are seen it left with its answer.
     return left if one.answers else left + len(view.colluding)

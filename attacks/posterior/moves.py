@@ -1,10 +1,10 @@
-"""Moves of rows in chains, each of which leaves their posterior as it is.
+"""Moves of rows in chains, each of which leaves the posterior invariant.
 
-Anywhere: a slot is chosen by its likelihood among draws from its prior and what it holds (iterated sampling
-importance resampling, Andrieu, Lee and Vihola 2018, section 3). Nearby: a row is drawn from its Gaussian
-posterior in the cells where it lies. Apart: two rows take opposite steps, drawn likewise, since the sum of
-rows in a cell is often known much better than the rows. The last two are accepted by Metropolis and Hastings:
-borders of cells and clipping make the true posterior no Gaussian.
+"Anywhere": a slot's content is chosen by likelihood among its present content and draws from the prior
+(iterated sampling importance resampling, Andrieu, Lee and Vihola 2018, section 3). "Nearby": a row is drawn
+from its Gaussian posterior in the cells where it lies. "Apart": two rows take opposite steps, drawn in the
+same way, as the sum of rows in a cell is often known much better than each row. The last two need a
+Metropolis-Hastings step, because cell borders and clipping make the true posterior non-Gaussian.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from privfed.attacks.posterior.evidence import BoolArray, Traces
 from privfed.core.domain import FloatArray
 
 _POOL, _DRAWS = 2000, 16
-"""Draws from the prior that all moves of a run choose from; how many one of them looks at."""
+"""Number of draws from the prior that all moves of a run choose from, and how many each move looks at."""
 
 Pair = tuple[FloatArray, FloatArray]
 
 
 class Moves:
-    """The moves of chains.
+    """Moves the rows of chains.
 
     Args:
-        chains: what is moved.
+        chains: the chains.
     """
 
     def __init__(self, chains: Chains) -> None:
@@ -42,7 +42,7 @@ class Moves:
             self._anywhere(slot)
             self._nearby(slot)
             if chains.n_slots > 1:
-                # Another slot of each chain.
+                # A random other slot in each chain.
                 step = 1 + chains.rng.integers(chains.n_slots - 1, size=len(chains.each))
                 other = (slot + step) % chains.n_slots
                 chains.take_out(other)
@@ -76,28 +76,28 @@ class Moves:
         ratio += prior.log_density(new, component) - prior.log_density(old, component)
         ratio += _log_normal(old @ prior.axes, self._posterior(to, component))
         ratio -= _log_normal(new @ prior.axes, there)
-        # What an empty slot would hold has no likelihood: it is drawn anew where it is filled.
+        # Only held rows move: the content of an empty slot has no likelihood and is drawn when it is filled.
         taken = inside & chains.held[:, slot] & (np.log(chains.rng.random(len(ratio))) < ratio)
         chains.set(slot, taken, new, to)
 
     def _drawn(self, there: Pair) -> tuple[FloatArray, BoolArray]:
-        """Draw rows by means and deviations along the axes, clipped to the ranges; say which lay inside."""
+        """Draw rows by means and deviations along the axes; return them clipped, and which lay in range."""
         ranges = self._chains.evidence.ranges
         steps = self._chains.rng.standard_normal(there[0].shape)
         rows = (there[0] + there[1] * steps) @ self._chains.prior.axes.T
         return ranges.clip(rows), np.asarray(((rows >= ranges.low) & (rows <= ranges.high)).all(axis=1))
 
     def _pull(self, of: Traces, towards: FloatArray, which: BoolArray | bool = True) -> Pair:
-        """Return the precision of each row by its cells' sums alone, and precision times mean from a point.
+        """Return the precision of each row from its cells' sums, and precision times offset of the mean.
 
         Args:
-            of: traces of rows, one a chain; the rows are out.
-            towards: the point, (n_chains, n_features).
+            of: traces of one row for each chain; the rows are taken out.
+            towards: point from which the mean is measured, (n_chains, n_features).
             which: cells that count, (n_chains, n_releases).
         """
         chains = self._chains
         scale = chains.evidence.weights[:, 1]
-        # A clipped offset tells its direction only; what it tells is kept at the length that it has.
+        # The sum shows only the direction of a clipped offset; its length is taken from the present row.
         slopes = chains.power * np.square(scale * of.shrink) * which
         wanted = of.origins - towards[:, None]
         wanted += chains.left(of.cells)[..., 1:] / (np.where(scale > 0.0, scale, 1.0) * of.shrink)[..., None]
@@ -105,7 +105,7 @@ class Moves:
         return slopes.sum(axis=1)[:, None], pull
 
     def _posterior(self, of: Traces, component: IntArray) -> Pair:
-        """Return mean and deviations, along the axes, of rows in their cells given all others."""
+        """Return means and deviations, along the axes, of rows in their cells, given all other rows."""
         prior = self._chains.prior
         precision, pull = self._pull(of, np.zeros((len(component), len(prior.variances))))
         precision = precision + 1.0 / prior.variances
@@ -133,7 +133,7 @@ class Moves:
         chains.set(two, taken, kept[1], to[1])
 
     def _pair_gain(self, a: Traces, b: Traces) -> FloatArray:
-        """Return what two rows gain together: in a cell of both only their sum counts."""
+        """Return the joint gain of two rows; in a cell that both are in, only their sum counts."""
         chains = self._chains
         common = np.einsum("ct,ctd,ctd->c", a.cells == b.cells, a.blocks, b.blocks)
         common += np.einsum("ct,ct->c", a.lengths, b.lengths)
@@ -141,7 +141,7 @@ class Moves:
         return np.asarray(alone[0] + alone[1] - chains.power * common)
 
     def _step(self, rows: Pair, of: tuple[Traces, Traces], component: tuple[IntArray, IntArray]) -> Pair:
-        """Return mean and deviations, along the axes, of the first row's step; the second's is opposite."""
+        """Return means and deviations, along the axes, of the first row's step; the second's is opposite."""
         prior = self._chains.prior
         differ = of[0].cells != of[1].cells
         precision = np.full(rows[0].shape, 2.0) / prior.variances

@@ -1,8 +1,8 @@
-"""Rows from noised counts and sums: what is likely, given the noise that is known and a prior of rows.
+"""Recovers likely rows from noised counts and sums, given the known noise distribution and a prior.
 
-Under differential privacy exact differences are gone, but the noise of every total is public, and so are the
-cells. The attack draws sets of rows from their posterior (`noisy_chains`, `noisy_moves`) and claims those
-rows on which sets agree that were found independently. docs/attacks/noisy-differencing.md explains it.
+Under differential privacy exact differences are gone, but the size of the noise in every total is public, and
+so are the cells. The attack draws sets of rows from their posterior (`chains`, `moves`) and claims the rows
+on which independently found sets agree. docs/attacks/noisy-differencing.md explains it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privfed.errors import ArgumentError
 FAMILIES = 8
 _CHAINS = 6
 _LIFT = 10.0
-"""A claim's odds must be so many times those without access."""
+"""Least factor by which a claim's odds must exceed those without access."""
 _SURE = 4.0
-"""Chains explain the sums up to so many standard deviations of what noise alone would leave."""
+"""Chains explain the sums if their misfit is at most this many standard deviations above that of noise."""
 _KEPT = 6
-"""Times at which the sets of all chains are kept."""
+"""Number of times at which the sets of all chains are kept."""
 _DRAWS = 2000
 
 
@@ -40,10 +40,13 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
     """Draws the rows behind noised sums of one client, or of all, and claims the sure ones.
 
     Args:
-        client: position of the client whose answers are read; None reads totals: rows of any client.
-        confidence: least confidence of a claim, in [0, 1); at 0 all rows are claimed, where likeliest.
-        n_sweeps: how often each row of each chain is moved, at least 10: a third of it at full likelihood.
-        most_rows: of the target; time grows with their number (docs/attacks/noisy-differencing.md).
+        client: position of the client whose answers are read; None reads totals, for rows of any client.
+        confidence: least confidence of a claim, in [0, 1); at 0 all rows are claimed at their likeliest
+            position.
+        n_sweeps: how often each row of each chain is moved, at least 10; a third of the sweeps are at full
+            likelihood.
+        most_rows: most rows of the target; time grows with their number
+            (docs/attacks/noisy-differencing.md).
     """
 
     paper: ClassVar[str] = "own; posterior of the rows by annealed sampling; the bound after arXiv:2201.04845"
@@ -111,7 +114,7 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         )
 
     def _sure(self, claims: Claims, chance: FloatArray) -> BoolArray:
-        """Say which claims are sure, and would not be so without access."""
+        """Say which claims are confident enough, and much more likely than without access."""
         sure = claims.confidence >= self.confidence
         if self.confidence > 0.0:
             odds = claims.confidence / np.maximum(1.0 - claims.confidence, 1e-9)
@@ -120,23 +123,23 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
 
 
 def slots_for(evidence: NoisyEvidence, n_clients: int) -> tuple[float, int]:
-    """Return the likely number of rows, at least 1, and how many slots leave room for what it may be."""
+    """Return the likely number of rows, at least 1, and a number of slots that leaves room for its error."""
     seen, error = evidence.count()
     most = evidence.ranges.rows * n_clients
     likely = float(np.clip(max(seen, min(error, most)), 1.0, most))
-    # A third of the number is room enough where the number is hardly known: nothing else is known then.
+    # If the number is hardly known, neither is anything else, and room for as many again is enough.
     room = 3.0 * min(error, likely / 3.0)
     return likely, int(np.clip(np.ceil(likely + room), 1, most))
 
 
 def sampled(chains: Chains, n_sweeps: int) -> list[FloatArray]:
-    """Move chains up to the full likelihood and on; return their sets of rows at some later times.
+    """Move chains while their likelihood is raised to the full one, and on; return their later sets of rows.
 
     Returns:
-        Tables (n_rows, n_features): those of all chains at one time, then those at the next.
+        Tables (n_rows, n_features): those of all chains at one time, then those at the next, and so on.
     """
     moves, raised = Moves(chains), n_sweeps - n_sweeps // 3
-    # At the first power no row moves the sums by more than their noise.
+    # The first power is so small that no row moves the sums by more than their tempered noise.
     first = min(0.5, 1.0 / float(np.square(chains.of.blocks).sum(axis=(2, 3)).max()))
     sets: list[FloatArray] = []
     for number in range(n_sweeps):
@@ -149,15 +152,16 @@ def sampled(chains: Chains, n_sweeps: int) -> list[FloatArray]:
 
 
 def explains(chains: Chains) -> BoolArray:
-    """Say which chains explain the sums: what they leave is no larger than noise, (n_chains,)."""
+    """Say which chains explain the sums, as their residual is no larger than noise, bool of (n_chains,)."""
     return np.asarray(chains.misfit() <= 1.0 + _SURE * np.sqrt(2.0 / chains.evidence.n_values))
 
 
 def claimed(chains: Chains, sets: list[FloatArray], fits: BoolArray, tolerance: float) -> Claims:
-    """Claim the rows of the chain that explains the sums best, as far as other families have them too.
+    """Claim the rows of the chain that explains the sums best, with confidence from other families' rows.
 
-    Families that explain the sums count alike, and one more counts against each claim: a row that only one
-    family has is never likelier than not. Where none explains them, nothing is sure.
+    All families that explain the sums have equal weight, and one more vote counts against each claim, so a
+    row that only one family has never gets a confidence above one half. If no family explains the sums, all
+    confidences are zero.
     """
     each = fits.reshape(FAMILIES, -1)
     votes = each / np.maximum(each.sum(axis=1, keepdims=True), 1)

@@ -1,7 +1,7 @@
-"""What an attacker holds likely before it sees anything: a mixture of Gaussians of one covariance.
+"""The attacker's prior of a row: a mixture of Gaussians that share one covariance.
 
-With one covariance all components share their principal axes: along these, a row's distribution given its
-component and sums that it is part of is a product of Gaussians.
+With one covariance all components have the same principal axes. Along these, the distribution of a row, given
+its component and the sums that it is part of, is a product of one-dimensional Gaussians.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from privfed.core.domain import FloatArray, Ranges
 _COMPONENTS = (1, 2, 4, 8, 16)
 _ROWS_A_COMPONENT = 10
 _LEAST = 1e-3
-"""Least variance along an axis, of the mean variance of a feature."""
+"""Least variance along an axis, relative to the mean variance of a feature."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowPrior:
-    """A mixture of Gaussians.
+    """Holds a mixture of Gaussians with one covariance.
 
     Args:
-        shares: of the components, (n_components,).
-        means: along the axes, float64 of shape (n_components, n_features).
-        axes: principal axes, one a column, (n_features, n_features).
-        variances: along the axes, (n_features,).
+        shares: weights of the components, (n_components,).
+        means: means along the axes, float64 of shape (n_components, n_features).
+        axes: principal axes, one in each column, (n_features, n_features).
+        variances: variances along the axes, (n_features,).
     """
 
     shares: FloatArray
@@ -40,14 +40,14 @@ class RowPrior:
 
     @classmethod
     def of(cls, sample: FloatArray | None, ranges: Ranges, rng: np.random.Generator) -> RowPrior:
-        """Fit it to a public sample, with as many components as BIC favours; without one fill the ranges."""
+        """Fit the prior to a public sample, with the number of components of best BIC; else to the ranges."""
         if sample is None or len(sample) < 2:
             middle, width = (ranges.low + ranges.high) / 2.0, np.maximum(ranges.width, 1e-9)
             return cls(np.ones(1), middle[None], np.eye(ranges.n_features), width**2 / 12.0)
         rows, seed = ranges.clip(sample), int(rng.integers(2**31))
         least = max(_LEAST * float(rows.var(axis=0).mean()), 1e-12)
         with warnings.catch_warnings():
-            # A sample of few different rows converges to fewer components: fewer is what BIC then takes.
+            # A sample with few distinct rows converges to fewer components, and BIC then prefers fewer.
             warnings.simplefilter("ignore", ConvergenceWarning)
             models = [
                 GaussianMixture(k, covariance_type="tied", reg_covar=least, random_state=seed).fit(rows)
@@ -59,7 +59,7 @@ class RowPrior:
         return cls(best.weights_, best.means_ @ axes, axes, variances)
 
     def draw(self, n: int, ranges: Ranges, rng: np.random.Generator) -> FloatArray:
-        """Draw rows, clipped to the ranges as clients clip theirs: float64 of shape (n, n_features)."""
+        """Draw rows, clipped to the ranges as clients clip theirs, float64 of shape (n, n_features)."""
         component = rng.choice(len(self.shares), n, p=self.shares)
         steps = rng.standard_normal((n, len(self.variances))) * np.sqrt(self.variances)
         return ranges.clip((self.means[component] + steps) @ self.axes.T)

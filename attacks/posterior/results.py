@@ -1,4 +1,4 @@
-"""Rows claimed from noised sums, and the bound that Gaussian differential privacy sets to them."""
+"""Rows claimed from noised sums, and the bound that Gaussian differential privacy sets on them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from privfed.attacks.posterior.bounds import coverage, reconstruction_bound
 from privfed.core.domain import FloatArray
 
 EXPECTED = "the expected share among so many claims under this noise, of rows drawn from the prior"
-"""What the bound of `NoisyPoints` bounds, in words for a report."""
+"""The quantity that the bound of `NoisyPoints` limits, in words for a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyPoints(Points):
-    """Claimed rows.
+    """Holds rows claimed from noised sums.
 
     Args:
-        likeliest: all rows of the target where they are likeliest, sure or not, (n, n_features).
+        likeliest: all rows of the target at their likeliest positions, claimed or not, (n, n_features).
         prior_rows: draws from the attacker's prior, (n, n_features), for the bound.
-        mu: of the Gaussian differential privacy of what was seen; NaN where nothing was.
+        mu: mu of the Gaussian differential privacy of what was seen; NaN if nothing was.
         explained: share of the families of chains that explain the sums, in [0, 1].
     """
 
@@ -32,7 +32,7 @@ class NoisyPoints(Points):
     explained: float
 
     def score(self, truth: Truth) -> Report:
-        """Match claims with rows; the bound is on the expected share of rows among as many claims."""
+        """Match claims to rows; the bound is on the expected share of rows found by as many claims."""
         report = super().score(truth)
         rows, _ = truth.rows(self.client)
         unit, most = spread(rows), max(len(rows), len(self.points))

@@ -1,1 +1,1 @@
-"""A server that chooses its questions."""
+"""Active attacks by a server that chooses its questions."""

@@ -1,8 +1,8 @@
-"""How rows are spread along one direction, learned from questions about slabs.
+"""The distribution of rows along one direction, learned from questions about slabs.
 
-Centroids on a line cut space into slabs: the border between two neighbours is halfway. A pair of centroids
-at t - e and t + e puts a border at t; between two pairs another border falls halfway, for free. The counts
-and sums of the slabs, added up from the left, give what lies below each border.
+Centroids on a line divide space into slabs, with a border midway between neighbours. A pair of centroids at
+t - e and t + e puts a border at t; a further border, not asked for, lies midway between two pairs. Cumulative
+counts and sums of the slabs say what lies below each border.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from privfed.core.domain import FloatArray
 
 CLOSEST = 1e-7
-"""Smallest distance of a pair, relative to the width: closer ones drown in float64 rounding."""
+"""Smallest distance of a pair, relative to the width; closer ones are lost in float64 rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Slabs:
-    """What lies between neighbouring borders.
+    """Holds what lies between neighbouring borders.
 
     Args:
         borders: float64 of shape (n_slabs + 1,), ascending; the outermost enclose all rows.
-        counts: rows in each slab, (n_slabs,).
-        sums: their sums, (n_slabs, n_columns).
+        counts: number of rows in each slab, (n_slabs,).
+        sums: sums of these rows, (n_slabs, n_columns).
     """
 
     borders: FloatArray
@@ -33,13 +33,13 @@ class Slabs:
 
 
 class CumulativeProfile:
-    """Counts and sums below each border that was asked about, along one direction.
+    """Collects counts and sums below each border that was asked about, along one direction.
 
     Args:
         low: smallest value that a row can have along the direction.
-        high: largest value.
-        n_rows: rows of the target.
-        total: their sum, (n_columns,).
+        high: largest value that a row can have along the direction.
+        n_rows: number of the target's rows.
+        total: sum of these rows, (n_columns,).
     """
 
     def __init__(self, low: float, high: float, n_rows: float, total: FloatArray) -> None:
@@ -50,7 +50,7 @@ class CumulativeProfile:
 
     @property
     def width(self) -> float:
-        """Distance of the outermost borders."""
+        """Distance between the outermost borders."""
         return float(self._borders[-1] - self._borders[0])
 
     def slabs(self) -> Slabs:
@@ -59,18 +59,18 @@ class CumulativeProfile:
         return Slabs(self._borders, np.rint(between[:, 0]), between[:, 1:])
 
     def expected_below(self, values: FloatArray) -> FloatArray:
-        """Return how many rows lie below each value, if rows were spread evenly within each slab."""
+        """Return how many rows would lie below each value if they were spread evenly within each slab."""
         expected: FloatArray = np.interp(values, self._borders, self._below[:, 0])
         return expected
 
     def learn(self, places: FloatArray, counts: FloatArray, sums: FloatArray, least: int) -> None:
-        """Take in the answer to one question.
+        """Add the answer to one question.
 
         Args:
             places: positions of the centroids along the direction, ascending, (n,).
-            counts: rows nearest to each, (n,); those of fewer than `least` rows came as zero.
-            sums: their sums, (n, n_columns).
-            least: fewest rows of a cluster that clients answer.
+            counts: number of rows nearest to each, (n,); zero for fewer than `least` rows.
+            sums: sums of these rows, (n, n_columns).
+            least: fewest rows of a cluster that clients answer for.
         """
         borders = (places[:-1] + places[1:]) / 2
         whole = self._below[-1]
@@ -81,7 +81,7 @@ class CumulativeProfile:
         above = whole - np.cumsum(cells[::-1], axis=0)[::-1][1:]
         known = np.ones(len(borders), dtype=np.bool_)
         if missing.size:
-            # Sums from the left are right up to the first hidden slab, sums from the right down to the last.
+            # Sums from the left are right up to the first hidden slab, those from the right beyond the last.
             left = np.arange(len(borders)) < missing[0]
             known = left | (np.arange(len(borders)) >= missing[-1])
             below = np.where(left[:, None], below, above)
@@ -96,8 +96,8 @@ def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
     """Return positions of at most `n_centers` centroids, ascending, whose borders include the targets.
 
     Args:
-        targets: wanted borders, ascending, from one up to (n_centers + 1) // 2.
-        width: of the profile.
+        targets: wanted borders, ascending; at least one, at most (n_centers + 1) // 2.
+        width: width of the profile.
         n_centers: most positions.
     """
     gaps = np.diff(targets)
@@ -105,5 +105,5 @@ def pairs(targets: FloatArray, width: float, n_centers: int) -> FloatArray:
     placed = np.column_stack([targets - apart, targets + apart]).ravel()
     if len(placed) <= n_centers:
         return placed
-    # For the last target of an odd number of centroids there is one left, which mirrors the one before.
+    # If one centroid is left for the last target, it mirrors the one before across that target.
     return np.append(placed[: n_centers - 1], 2 * targets[-1] - placed[n_centers - 2])

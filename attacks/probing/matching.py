@@ -1,4 +1,4 @@
-"""Which coordinates belong to one row, when each axis was measured on its own."""
+"""Joins coordinates to rows, after each axis was measured on its own."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from privfed.core.domain import FloatArray
 def joined(
     axes: Sequence[FloatArray], mixtures: Sequence[FloatArray], mix: float, tolerance: float
 ) -> FloatArray:
-    """Join values of all axes to rows, by values along axis 0 plus `mix` times another axis.
+    """Join values on all axes to rows, by values along axis 0 plus `mix` times another axis.
 
     A pair (a, b) belongs together if a + mix b is among the mixture's values; for an irrational `mix`
-    hardly any other pair fits too.
+    hardly any other pair fits.
 
     Args:
         axes: values of all rows along each axis, each (n_rows,).
         mixtures: values of all rows along axis 0 plus `mix` times axis j, for j = 1, 2, ..., each (n_rows,).
-        mix: share of the other axis.
+        mix: factor of the other axis.
         tolerance: largest error of a + mix b.
 
     Returns:
-        Rows that are complete, float64 of shape (n_joined, n_axes).
+        The rows that could be completed, float64 of shape (n_joined, n_axes).
     """
     first, n = axes[0], len(axes[0])
     columns, complete = [first], np.ones(n, dtype=np.bool_)

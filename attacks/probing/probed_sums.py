@@ -1,8 +1,8 @@
-"""Counts and sums of a target's rows in cells of the attacker's choice: exact, or noised if clients insist.
+"""Asks for counts and sums of a target's rows in cells of the attacker's choice, noised if clients insist.
 
-Under differential privacy clients answer only what has a proven bound for one record, so that a Lloyd step of
-clipped offsets takes the place of one of whole rows; at unit "client" each entry is clipped to what a client
-of typical size may have. The ranges are the declared domain then, and cost nothing.
+Under differential privacy clients answer only questions with a proven bound, so a Lloyd step on clipped
+offsets replaces one on whole rows; at unit "client" each entry is also clipped to what a client of typical
+size may have. The ranges are then the declared domain, and cost nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import locate
 
 DISTANCE_PART = 1e-3
-"""Part of a question's cost for the sum of distances, which comes with a Lloyd step and is not needed."""
+"""Part of a question's cost spent on the sum of distances, which a Lloyd step includes but is not needed."""
 
 Learned = TypeVar("Learned")
 
@@ -33,25 +33,25 @@ Learned = TypeVar("Learned")
 class ProbedSums:
     """Asks one client, or all behind a secure sum, for counts and sums around chosen centroids.
 
-    Finds the ranges, and of the target the number of its rows and their sum, when it is made.
+    The constructor already asks for the ranges, and for the number and the sum of the target's rows.
 
     Args:
         oracle: the clients.
-        prior: ranges, where clients insist on declared ones.
-        n_clusters: centroids of a question.
+        prior: ranges, if clients insist on declared ones.
+        n_clusters: number of centroids in a question.
         client: position of the target; None for all together.
-        inconsistent: tell the target the question and all others a decoy that parks their rows.
+        inconsistent: ask the target the question and all others a decoy that puts their rows in one cell.
         least: fewest rows of a group that clients show.
 
     Attributes:
-        ranges: of the features.
-        center: their middle, float64 of shape (n_features,).
-        n_rows: rows of the target, under noise about.
-        sum: of its rows, (n_features,).
-        noised: whether clients answer with noise only.
+        ranges: ranges of the features.
+        center: middle of the ranges, float64 of shape (n_features,).
+        n_rows: number of the target's rows, approximate under noise.
+        sum: sum of the target's rows, float64 of shape (n_features,).
+        noised: whether clients answer only with noise.
 
     Raises:
-        PolicyError: the server does not read what it attacks.
+        PolicyError: the server cannot read the answers that it attacks.
         PrivacyError: clients would refuse the questions.
         ProtocolError: clients refused.
     """
@@ -75,7 +75,7 @@ class ProbedSums:
         if self._frame is not None and setting.privacy is not None and setting.privacy.unit == "client":
             rows = self._driven(typical_size(self.ranges))
             self._limits = {"count": rows, **dict.fromkeys(("sum", "distance"), rows * self._frame.radius)}
-        # All centroids but the first out of reach, or all but the second: who is told which, is parked there.
+        # All centroids except one are out of reach, so that all rows fall into the first or the second cell.
         far = np.tile(2 * self.ranges.low - self.ranges.high - 1.0, (n_clusters, 1))
         self._parked, second = far.copy(), far
         self._parked[0], second[1] = self.center, self.center
@@ -93,14 +93,14 @@ class ProbedSums:
             centers: float64 of shape (n_clusters, n_features).
 
         Returns:
-            (n_clusters,), under noise rounded to whole rows; and (n_clusters, n_features).
+            Counts, (n_clusters,), rounded to integers under noise; and sums, (n_clusters, n_features).
         """
         return self._whole(*self._told(centers), centers)
 
     def _whole(
         self, counts: FloatArray, sums: FloatArray, centers: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Take out what the others' parked rows add, and turn offsets into rows."""
+        """Subtract the other clients' rows, and turn sums of offsets into sums of rows."""
         counts[0] -= self._others[0]
         sums[0] -= self._others[1:]
         if self.noised:
@@ -133,17 +133,17 @@ class ProbedSums:
         return RelativeSums(ranges=self.ranges, centers=centers, radius=self._frame.radius)
 
     def _located(self, prior: Prior) -> Ranges:
-        """Ask for the ranges as an honest run begins."""
+        """Ask for the ranges, as an honest run does at its start."""
         domain = None if prior.low is None or prior.high is None else Box(prior.low, prior.high)
         setting = Setting(self._oracle.clients, self._oracle.n_features, domain)
         ranges = self._driven(locate(setting, ())).ranges
         if domain is not None or self._least == 1:
             return ranges
-        # A client that shows no few rows names ends that a few lie beyond: the server takes wider ones.
+        # Clients that hide small groups name ranges that a few rows exceed, so the server widens them.
         return Ranges(ranges.low - ranges.width / 2, ranges.high + ranges.width / 2, ranges.rows)
 
     def _driven(self, conversation: Conversation[Learned]) -> Learned:
-        """Ask what an honest algorithm would, and return what it learns."""
+        """Ask what an honest algorithm would ask, and return what it learns."""
         try:
             ask = next(conversation)
             while True:

@@ -1,8 +1,8 @@
-"""A server that chooses its centroids, and takes clients apart row by row.
+"""Recovers clients' rows one by one, as a server that chooses the centroids it asks about.
 
 With counts and sums, each slab of several rows is cut at its own mean, which always separates them; with k
-centroids k/2 slabs are cut a question, until each row stands alone. With counts alone, borders close in on
-each row by bisection, along every axis and along directions that tell which coordinates belong together.
+centroids a question cuts k/2 slabs, until each row is alone in its slab. With counts only, borders close in
+on each row by bisection, along every axis and along directions that show which coordinates belong together.
 Under differential privacy the same cuts are made on noised answers, for as long as the clients' budgets last.
 docs/attacks/probing.md has equations and figures.
 """
@@ -23,29 +23,29 @@ from privfed.core.domain import FloatArray
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
 
 PATIENCE = 8
-"""Questions in a row that may separate no rows before the attack gives up."""
+"""Number of consecutive questions that separate no rows after which the attack gives up."""
 
 MIX = 0.6180339887498949
-"""Share of another axis in the directions that tell which coordinates belong together."""
+"""Factor of the other axis in the directions that show which coordinates belong together."""
 
 APART = 1e-3
-"""Smallest distance of borders in one bisecting question, relative to the width, for float64's sake."""
+"""Smallest distance between borders in one bisecting question, relative to the width (float64 rounding)."""
 
 REFUSED = (PolicyError, PrivacyError, ProtocolError)
-"""What ends an attack: it goes on with what it has."""
+"""Errors that end the questions; the attack then uses what it has learned."""
 
 
 class Probing(ActiveAttack[Points]):
-    """Takes one client, or all behind a secure sum, apart with chosen centroids.
+    """Separates the rows of one client, or of all behind a secure sum, with chosen centroids.
 
     Args:
-        n_clusters: centroids of a question.
-        client: position of the client that is attacked; None attacks all together.
-        inconsistent: tell the target the question and all others a decoy that parks their rows in one
-            cluster: against a secure sum, whose total is then the target's.
-        counts_only: read counts only, as where sums or centroids are hidden.
-        least: fewest rows of a cluster that clients answer (their minimum count).
-        precision: of `counts_only`: width of the last slabs, relative to the ranges.
+        n_clusters: number of centroids in a question.
+        client: position of the target; None attacks all clients together.
+        inconsistent: ask the target the question and all others a decoy that puts their rows in one
+            cluster. Against a secure sum, the total then shows the target's answer.
+        counts_only: read counts only, as if sums or centroids were hidden.
+        least: fewest rows of a cluster that clients answer for (their minimum count).
+        precision: for `counts_only`, width of the last slabs, relative to the ranges.
     """
 
     paper: ClassVar[str] = "own; inconsistent questions after Pasquini et al., arXiv:2111.07380"
@@ -83,7 +83,7 @@ class Probing(ActiveAttack[Points]):
             probe = _Probe(self, ProbedSums(oracle, prior, *asks))
             points = probe.by_counts() if self.counts_only else probe.by_sums(rng)
         except REFUSED as error:
-            # Refused before anything was learned: by clients or their protocol, or before it was asked.
+            # If nothing was asked, clients or their protocol refused before anything could be learned.
             if not oracle.asked:
                 return NotRun(attack=type(self).__name__, why=str(error).removesuffix("."))
         return Points(
@@ -96,7 +96,7 @@ class Probing(ActiveAttack[Points]):
 
 
 class _Probe:
-    """One run of the attack: what is known of the target as a whole, and how its rows are spread."""
+    """Runs the attack once, from the number and sum of the target's rows that `answer` has found."""
 
     def __init__(self, attack: Probing, answer: ProbedSums) -> None:
         self._attack, self._answer = attack, answer
@@ -113,7 +113,7 @@ class _Probe:
     ) -> None:
         places = pairs(targets, profile.width, self._attack.n_clusters)
         n_places = len(places)
-        # Centroids left over are parked so far off that they own nothing. (Of equal ones any might.)
+        # Spare centroids are put so far away that no row is nearest to them; of equal ones any might be.
         spare = np.full(self._attack.n_clusters - n_places, places[-1] + 4 * profile.width)
         along = np.concatenate([places, spare])
         counts, sums = self._answer(self._center + along[:, None] * direction)
@@ -122,7 +122,7 @@ class _Probe:
         profile.learn(places, counts, moved, self._attack.least)
 
     def by_sums(self, rng: np.random.Generator) -> FloatArray:
-        """Cut slabs of several rows at their means until each row stands alone."""
+        """Cut slabs of several rows at their means until each row is alone in its slab."""
         direction = rng.standard_normal(len(self._center))
         direction /= np.linalg.norm(direction)
         profile = self._profile(direction, len(direction))
@@ -147,7 +147,7 @@ class _Probe:
         return self._answer.ranges.clip(points) if self._answer.noised else points
 
     def by_counts(self) -> FloatArray:
-        """Close in on each row along every axis, and along axis 0 plus a bit of each other one."""
+        """Locate each row by bisection along every axis, and along axis 0 plus `MIX` times each other one."""
         d = len(self._center)
         axes = [self._bisected(np.eye(d)[j]) for j in range(d)]
         mixed = [self._bisected(np.eye(d)[0] + MIX * np.eye(d)[j]) for j in range(1, d)]
@@ -156,13 +156,13 @@ class _Probe:
         found = [values for values in axes if values is not None]
         mixtures = [values for values in mixed if values is not None]
         if len({len(values) for values in (*found, *mixtures)}) > 1:
-            # Noise makes another number of rows along each direction: they cannot be joined.
+            # Under noise the directions may show different numbers of rows, which cannot be joined.
             return np.empty((0, d))
         widths = self._attack.precision * float(self._answer.ranges.width.max()) * (1 + MIX) * 2
         return self._center + joined(found, mixtures, MIX, widths)
 
     def _bisected(self, direction: FloatArray) -> FloatArray | None:
-        """Return each row's product with a direction, (n_rows,), ascending; None where the budget ended."""
+        """Return each row's product with a direction, (n_rows,), ascending; None if the budget ran out."""
         length = float(np.linalg.norm(direction))
         direction = direction / length
         profile = self._profile(direction, 0)
@@ -179,7 +179,7 @@ class _Probe:
 
 
 def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[np.bool_]:
-    """Say which slabs hold rows that no border can tell apart: their mean lies on one of their borders."""
+    """Say which slabs hold rows that no border can separate, as their mean lies on one of their borders."""
     means = slabs.sums @ direction / np.maximum(slabs.counts, 1)
     near = np.minimum(np.abs(means - slabs.borders[:-1]), np.abs(means - slabs.borders[1:]))
     return np.asarray((slabs.counts >= 2) & (near < CLOSEST * width))
@@ -188,34 +188,34 @@ def _together(slabs: Slabs, direction: FloatArray, width: float) -> npt.NDArray[
 def chosen_means(
     profile: CumulativeProfile, direction: FloatArray, most: int, least: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the places at which slabs are cut next, ascending: means, and while there are few, more.
+    """Return where slabs are cut next, ascending: at their means, and at further places while these are few.
 
     Args:
         profile: what is known; its sums have all features.
-        direction: of the profile, (n_features,).
-        most: how many places.
-        least: fewest rows of a cluster that are answered; see `_seen_cuts`.
+        direction: direction of the profile, (n_features,).
+        most: most places.
+        least: fewest rows of a cluster that clients answer for; see `_seen_cuts`.
         rng: draws which slabs come first.
     """
     slabs = profile.slabs()
     full = np.flatnonzero((slabs.counts >= 2) & ~_together(slabs, direction, profile.width))
     means = slabs.sums[full] @ direction / slabs.counts[full]
     below, above = slabs.borders[full], slabs.borders[full + 1]
-    # Only noise puts a mean outside its slab.
+    # A mean lies outside its slab only because of noise.
     means = np.where((means > below) & (means < above), means, (below + above) / 2)
     if least > 1:
         fill = means + (rng.choice(slabs.borders, len(means)) - means) * rng.random(len(means)) ** 4
         return _seen_cuts(profile, np.concatenate([rng.permutation(means), fill]), most, least)
-    # The fullest first, and while there are few, the middles of their halves too.
+    # The fullest slabs come first; while there are few, points halfway from mean to border are added.
     order = np.argsort(-slabs.counts[full], kind="stable")
     halves = np.column_stack([means + below, means + above])[order] / 2
     return np.unique(np.concatenate([means[order], halves.ravel()])[:most])
 
 
 def _seen_cuts(profile: CumulativeProfile, places: FloatArray, most: int, least: int) -> FloatArray:
-    """Choose cuts such that few slabs of the question are likely to hold so few rows that they are hidden.
+    """Choose cuts so that at most one slab of the question is expected to hold too few rows to be shown.
 
-    One hidden slab does no harm: it follows from the rest.
+    One hidden slab does no harm, as it follows from the rest.
     """
     kept = places[:1]
     for place in places[1:]:
@@ -228,7 +228,7 @@ def _seen_cuts(profile: CumulativeProfile, places: FloatArray, most: int, least:
 
 
 def wide_middles(profile: CumulativeProfile, most: int, width: float) -> FloatArray:
-    """Return the middles of the widest slabs that hold rows, ascending, far enough apart to be resolved."""
+    """Return the middles of the widest slabs that hold rows, ascending and far enough apart to resolve."""
     slabs = profile.slabs()
     widths = np.diff(slabs.borders)
     wide = np.flatnonzero((slabs.counts > 0) & (widths > width))
