@@ -3,9 +3,9 @@
 A chain has slots, each of which holds a row or is empty. Let r be the residual of the sums that its rows do
 not explain, in units of the noise. The log-likelihood of the chain is -|r|^2 / 2; adding a row at x changes
 it by f(x)' r - |f(x)|^2 / 2 (a matched filter). The likelihood is raised to a power that grows from almost
-zero to 1; on the way, chains that explain too little are replaced by copies of others of their family (annealed
-importance sampling with resampling, Del Moral, Doucet and Jasra 2006). Families never mix, so their
-agreement is evidence.
+zero to 1; on the way, chains that explain too little are replaced by copies of others of their family
+(annealed importance sampling with resampling, Del Moral, Doucet and Jasra 2006). Families never mix, so
+their agreement is evidence.
 """
 
 from __future__ import annotations
