@@ -1,1 +1,1 @@
-"""k-means and its relatives under differential privacy."""
+"""k-means and related algorithms under differential privacy."""

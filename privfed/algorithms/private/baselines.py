@@ -1,15 +1,15 @@
-"""Two published ways to differentially private k-means, made private as claimed: to be compared with.
+"""Two published algorithms for differentially private k-means, as baselines whose claims hold.
 
-Both start from centers packed into the domain, without a look at the data, and spend the whole budget on
-two to seven Lloyd rounds. `lloyd` is DPLloyd (Blum et al. 2005; Su et al. 2016, arXiv 1504.05998) with
-Gaussian noise: sums of whole rows. `fastlloyd` is FastLloyd (Diaa et al. 2024, arXiv 2405.02437): sums of
-offsets from the centers, rows beyond a maximal distance left out. Number of rounds and split of the budget
-are those of FastLloyd's code (repository D-Diaa/FastLloyd, commit 5209565).
+Both start from centers packed into the domain, independently of the data, and spend the budget on two to
+seven Lloyd rounds. `lloyd` is DPLloyd (Blum et al. 2005; Su et al. 2016, arXiv 1504.05998) with Gaussian
+noise on sums of whole rows. `fastlloyd` is FastLloyd (Diaa et al. 2024, arXiv 2405.02437): sums of
+offsets from the centers, without rows beyond a maximal distance. The number of rounds and the split of the
+budget are those of FastLloyd's code (repository D-Diaa/FastLloyd, commit 5209565).
 
-That code is not private as claimed: noise of counts is truncated toward zero, which doubles the mass at
+That code does not meet its claim: the noise of counts is truncated toward zero, which doubles the mass at
 zero (delta 3.5e-3 where 1.1e-5 is claimed, at epsilon 0.1), and sums and counts get the same draws up to
-scale, from one seed. Here noise is discrete Gaussian and independent. The number of rows is not public
-either: 0.6 % of the budget pays for it.
+scale, from one seed. Here the noise is discrete Gaussian and independent. Nor is the number of rows assumed
+to be public: 0.6 % of the budget pays for it.
 
 Reveals to whoever opens the totals: noised counts and sums of each round.
 """
@@ -40,7 +40,7 @@ _ALPHA = 0.8
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowSums(RelativeSums):
-    """Ask for counts and sums of the rows nearest to each center, the rows relative to one point.
+    """Ask for counts of the rows nearest to each center, and sums of their offsets from one point.
 
     Args:
         origin: the point, float64 of shape (n_features,).
@@ -63,18 +63,18 @@ class RowSums(RelativeSums):
 class NearSums(RelativeSums):
     """Ask for counts and sums of offsets of the rows within `radius` of their nearest center.
 
-    One cell more, the last, counts the rows beyond.
+    An additional last cell counts the rows beyond.
     """
 
     asks: ClassVar[tuple[str, ...]] = ("count", "sum")
 
     @property
     def n_cells(self) -> int:
-        """Number of clusters, and the cell of rows beyond."""
+        """Number of clusters, plus the cell of rows beyond."""
         return len(self.centers) + 1
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's nearest center and its offset; beyond, the last cell and no offset."""
+        """Return each row's nearest center and its offset; for rows beyond, the last cell and zero."""
         labels = nearest_centers(rows, self.centers)
         offsets = rows - self.centers[labels]
         beyond = squared_lengths(offsets) > self.radius**2
@@ -83,9 +83,9 @@ class NearSums(RelativeSums):
 
 
 def packed(frame: Frame, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-    """Draw centers that keep a distance from each other and half of it from the border.
+    """Draw centers that keep a distance from each other, and half of it from the border.
 
-    The distance is halved each time that 100 draws in a row find no place (diffprivlib's rule).
+    The distance is halved each time 100 consecutive draws fail (diffprivlib's rule).
     """
     low, high = frame.ranges.low, frame.ranges.high
     gap = float((high - low).min()) / 2.0
@@ -130,7 +130,7 @@ class LloydBaseline:
         return 1 + MOST_ROUNDS
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
-        """Pack a start, then do the rounds."""
+        """Draw a packed start, then do the rounds."""
         frame, d, k = frame_of(setting), setting.n_features, self.n_clusters
         total = yield Ask(
             SizeSums(ranges=frame.ranges, center=frame.middle, radius=frame.radius),

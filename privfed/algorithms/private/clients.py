@@ -1,18 +1,18 @@
 """Differential privacy of a whole client: each client counts as one record that is spread over cells.
 
-A client divides its counts and sums by a number of rows B that is the same for all. Where it holds more
-than B rows it divides by its own number. So its counts add up to at most 1, its sum of clipped offsets is
-no longer than the radius, and the bounds of one record hold for the client as a whole. Mostly they are far
-from reached: a client whose rows spread evenly over k clusters has counts of length 1 / sqrt(k). So each
-answer also says how long its counts and sums were, and the next question of the kind clips to that.
+A client divides its counts and sums by a common number of rows B, or by its own number where that is larger.
+So its counts add up to at most 1, its sum of clipped offsets is at most as long as the radius, and the bounds
+of one record hold for the client as a whole. Usually its answer is much shorter than these bounds: a client
+whose rows spread evenly over k clusters has counts of L2 norm 1 / sqrt(k). So each answer also includes the
+norms of its counts and sums, and the next question of the same class clips to about their mean.
 
-Before there is such a question, a probe of 2 % of the budget finds the lengths over a few cells between
+Before the first such question, a probe with 2 % of the budget finds the norms over a few cells between
 random hyperplanes.
 
-Clipping shortens a client's counts and sums alike: its means stay what they are, it only weighs less.
+Clipping scales a client's counts and sums by the same factor, which keeps its means and reduces its weight.
 
-Reveals to whoever opens the totals, all noised: how many clients hold about how many rows; the totals of
-the questions that are asked so; and how long the clients' counts and sums are on average.
+Reveals to whoever opens the totals, with noise: how many clients hold about how many rows; the totals of
+the questions; and the mean norms of the clients' counts and sums.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from privfed.privacy.bounds import step_of
 from privfed.questions.bounded_sums import HAIR, HashSums, SumsInCells
 
 LENGTH_SHARE = 0.02
-"""Share of a question's weight for the lengths of counts and sums."""
+"""Share of a question's weight for the norms of counts and sums."""
 
 PROBE_SHARE = 0.02
-"""Share of the budget for lengths before the first question about cells."""
+"""Share of the budget for the norms before the first question about cells."""
 
 LONGEST = 2.0**0.5
-"""Bound on the pair of a client's lengths, each at most 1."""
+"""L2 bound on the pair of a client's norms, each at most 1."""
 
 _MARGIN = 1.25
 
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 
 class Lengths(NamedTuple):
-    """How long a client's counts, and its sums in units of the radius, may be."""
+    """L2 norms of a client's counts, and of its sums in units of the radius."""
 
     counts: float = 1.0
     sums: float = 1.0
@@ -62,14 +62,14 @@ WHOLE = Lengths()
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClientLengths(Question):
-    """Ask how long each client's counts and sums are, as shares of a record.
+    """Ask for the L2 norms of each client's counts and sums, scaled so that a client counts as one record.
 
-    Statistics: `length` (2,), of the client's counts, and of its sums in units of the radius, after
+    Statistics: `length` (2,), the norm of the client's counts, and of its sums in units of the radius, after
     division by max(`rows`, rows of the client).
 
     Args:
-        inner: what is asked of the client's rows.
-        rows: what sums are divided by, B of the module's docstring.
+        inner: the question about the client's rows.
+        rows: the common number of rows, B of the module docstring.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -82,17 +82,17 @@ class ClientLengths(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """Shares of a record, where the sums that they are shares of declare themselves."""
+        """No row counts, since counts are scaled; None where `inner` declares nothing."""
         inner = self.inner.declaration
         return inner and Declaration(can_fail=inner.can_fail)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """No length is above one."""
+        """Norms of at most 1."""
         return StatisticsSpec(Entry("length", (2,), 0.0, 1.0, step_of(1.0)))
 
     def shares(self, answer: Statistics, n_rows: int) -> tuple[dict[str, FloatArray], Lengths]:
-        """Return a client's sums as shares of a record, and how long they are."""
+        """Return a client's sums, scaled so that it counts as one record, and their norms."""
         mass = float(answer["count"].sum()) if "count" in answer else float(n_rows)
         shares = {name: answer[name] / max(self.rows, mass) for name in answer}
         count = float(np.linalg.norm(shares["count"])) if "count" in shares else 0.0
@@ -108,27 +108,27 @@ class ClientLengths(Question):
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, from sums that show no small group."""
+        """Answer for several clients, from sums that do not show small groups."""
         return self._spread(clients, self.inner.answer_coarsely(clients, generators, coarseness))
 
     def _spread(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
         return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
 
     def spread(self, answer: Statistics, n_rows: int) -> Statistics:
-        """Return what one client answers, given its sums."""
+        """Return one client's answer, given its sums."""
         return Statistics(length=list(self.shares(answer, n_rows)[1]))
 
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClientShares(ClientLengths):
-    """Ask another question's sums of each client as if the client were one record.
+    """Ask for another question's sums, scaled so that each client counts as one record.
 
     Statistics: those of `inner`, divided by max(`rows`, rows of the client), and `length` (2,).
 
     Args:
-        most_count: longest counts; longer ones are shortened, and sums with them.
-        most_sum: longest sums, in units of the radius.
+        most_count: L2 norm to which counts are clipped; sums are scaled by the same factor.
+        most_sum: L2 norm to which sums are clipped, in units of the radius; counts are scaled along.
     """
 
     most_count: float = 1.0
@@ -141,14 +141,14 @@ class ClientShares(ClientLengths):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Entry -> bound on its length for one client."""
+        """Entry -> bound on its L2 norm for one client."""
         radius = self.inner.radius
         known = {"count": self.most_count, "sum": self.most_sum * radius, "distance": radius}
         return {name: known[name] for name in self.inner.asks} | {"length": LONGEST}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """No value is larger than its entry may be long."""
+        """Values of at most their entry's limit."""
         shapes = {entry.name: entry.shape for entry in self.inner.spec.entries} | {"length": (2,)}
         return StatisticsSpec(
             *(
@@ -158,7 +158,7 @@ class ClientShares(ClientLengths):
         )
 
     def spread(self, answer: Statistics, n_rows: int) -> Statistics:
-        """Return what one client answers: counts and sums shortened alike."""
+        """Return one client's answer, with counts and sums clipped by the same factor."""
         shares, length = self.shares(answer, n_rows)
         shorter = HAIR * min(
             1.0, self.most_count / max(length.counts, 1e-9), self.most_sum / max(length.sums, 1e-9)
@@ -175,7 +175,7 @@ def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
 
 
 def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) -> Conversation[Lengths]:
-    """Find how long clients' counts and sums are over about as many cells as clusters."""
+    """Find the norms of clients' counts and sums over about as many cells as clusters, with one sum."""
     d = len(scale.center)
     planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), d)
     normals = np.linalg.qr(rng.standard_normal((d, planes)))[0].T
@@ -193,15 +193,16 @@ def by_client(
     equal: bool = False,
     octaves: bool = False,
 ) -> Conversation[Result]:
-    """Drive a conversation of record sums with clients in the place of records.
+    """Run a conversation that asks for sums over records, with clients in the role of records.
 
     Args:
         conversation: asks `SumsInCells` with weights that sum to at most 1.
-        rows: what each client divides its sums by.
-        share: of the budget, for all of it.
-        probed: lengths that counts and sums are clipped to before a question of the kind was asked.
-        equal: in questions of additive_over clients, divide by nothing but a client's own weights.
-        octaves: clip to lengths that are powers of two: noise, in steps, is then the same for all.
+        rows: common number of rows by which clients divide their sums.
+        share: share of the budget for the whole conversation.
+        probed: norms to which counts and sums are clipped in the first question of each class.
+        equal: in questions that are additive over clients, divide by max(1, sum of a client's weights), so
+            that clients have about equal weight.
+        octaves: clip to norms that are powers of two, so that sigma, in steps, is the same for all.
     """
     longest: dict[str, Lengths] = {}
     ask = next(conversation)
@@ -227,7 +228,7 @@ def by_client(
 
 
 def _longest(total: Total) -> Lengths:
-    """Return what the next answers of the kind are clipped to: a margin above the mean length."""
+    """Return the norms to which the next answers of this class are clipped, a margin above the mean norms."""
     n_clients = len(total.contributors)
     unsure = (total.noise_std or {})["length"] / n_clients
     means: FloatArray = total.statistics["length"] / n_clients

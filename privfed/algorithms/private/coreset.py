@@ -1,8 +1,9 @@
-"""A weighted set of points that stands for all rows, from one noised sum; then clustering it is free.
+"""A coreset, weighted points that represent all rows, from one noised sum; clustering it costs no budget.
 
-Few features: a grid. More: cells between random hyperplanes through the centre, as many as noise allows,
-whose table of sums is denoised as a whole: its singular values are shrunk optimally for noise of known
-variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III, Frobenius loss).
+With few features its cells form a grid. With more they lie between random hyperplanes through the centre, as
+many as noise allows, and the table of their sums is denoised as a whole: its singular values are shrunk
+optimally for noise of known variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III,
+Frobenius loss).
 
 Reveals to whoever opens the total: noised counts and sums of rows in public cells.
 """
@@ -22,17 +23,17 @@ from privfed.questions.bounded_sums import GridSums, HashSums
 
 GRID_FEATURES = 3
 WIDE_SHARE = 0.12
-"""Share of the budget of the round with more centers than clusters."""
+"""Share of the budget of the wide round, which has more centers than clusters."""
 
 LEAST_WIDE, MOST_WIDE = 1.4, 8.0
-"""Centers of that round, for each cluster."""
+"""Least and most centers of the wide round, for each cluster."""
 
 CELLS_PER_CENTER = 1.1
-"""Least points of the coreset for each center of that round."""
+"""Least points of the coreset for each center of the wide round."""
 
 
 def count_share(n_features: int) -> float:
-    """Return the share of a question's weight for counts: sums of d values need sqrt(4 d) times as much."""
+    """Return the share of a question's weight for counts; sums of d values get sqrt(4 d) times as much."""
     return 1.0 / (1.0 + sqrt(4.0 * n_features))
 
 
@@ -42,14 +43,14 @@ def _cell_share(n_features: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Coreset:
-    """Points and how many rows each stands for.
+    """Points, and how many rows each represents.
 
     Args:
         points: float64 of shape (n_points, n_features).
-        weights: float64 of shape (n_points,), at least 1.
-        noise: standard deviation of the noise in a point's sum of offsets, had they been clipped to
+        weights: noised number of rows of each point, float64 of shape (n_points,), at least 1.
+        noise: standard deviation of the noise in a point's sum of offsets, scaled to offsets clipped to
             the scale's radius.
-        single: whether all rows fell into one cell.
+        single: whether there was only one cell, for all rows.
         hashed: whether cells lay between hyperplanes.
         spent: share of the budget that was spent on it.
     """
@@ -71,7 +72,7 @@ def wide_clusters(scale: Scale, n_clusters: int) -> bool:
 
 
 def _least_rows(scale: Scale, share: float) -> float:
-    """Return how many rows a cell between hyperplanes should hold for its noise not to drown it."""
+    """Return how many rows a cell between hyperplanes should hold, so that noise does not dominate."""
     counts = _cell_share(len(scale.center))
     return max(scale.noise(share, counts), 2.0 * scale.count_noise(share, counts), 4.0)
 
@@ -82,11 +83,11 @@ def coreset(
     """Ask for a coreset.
 
     Args:
-        scale: what is known of the rows.
+        scale: noised number, centre and radius of the rows.
         n_clusters: number of clusters.
-        rng: of the hyperplanes.
-        share: of the budget.
-        fill: rows that a cell of a grid should hold, in standard deviations of the noise in its count.
+        rng: source of the hyperplanes.
+        share: share of the budget.
+        fill: rows that a grid's cell should hold, in standard deviations of the noise in its count.
     """
     d = len(scale.center)
     cells = scale.n_rows / _least_rows(scale, share)
@@ -109,7 +110,8 @@ def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conve
     if len(kept) < n_clusters:
         kept = np.sort(np.argsort(-counts, kind="stable")[: n_clusters + 1])
     held = np.maximum(counts[kept], 1.0)
-    # Means are shrunk to the middle of their cell, with the variance of rows that lie anyhow in half of it.
+    # Means are shrunk towards their cell's midpoint; the prior variance is that of a uniform distribution
+    # over half of the cell's width.
     prior = (2.0 * half) ** 2 / 48.0
     offsets = sums[kept] / held[:, None] * (prior / (prior + (noise["sum"] / held[:, None]) ** 2))
     points = question.middles()[kept] + np.clip(offsets, -half, half)
@@ -120,7 +122,7 @@ def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) 
     """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
     d = len(scale.center)
     directions = rng.standard_normal((d, n_planes))
-    # Orthogonal normals cut more evenly than independent ones, as far as there are dimensions.
+    # Orthogonal normals give more equal cells than independent ones, if there are enough dimensions.
     normals = np.linalg.qr(directions)[0].T if n_planes <= d else directions.T
     question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
     counts_share = _cell_share(d)
@@ -139,7 +141,7 @@ def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) 
 def denoised(sums: FloatArray, noise: float) -> FloatArray:
     """Shrink the singular values of a table (n_cells, n_features) with independent noise.
 
-    Gavish and Donoho 2017, equation 7: with y a singular value in units of noise sqrt(larger side) and
+    Gavish and Donoho 2017, equation 7: with y a singular value in units of noise * sqrt(larger side), and
     beta the ratio of the sides, y -> sqrt((y^2 - beta - 1)^2 - 4 beta) / y above 1 + sqrt(beta), else 0.
     """
     left, values, right = np.linalg.svd(sums, full_matrices=False)
@@ -152,9 +154,9 @@ def denoised(sums: FloatArray, noise: float) -> FloatArray:
 def clustered(
     scale: Scale, points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Cluster a coreset: centers of shape (n_clusters, n_features). It costs nothing: totals are public.
+    """Return k-means centers of a coreset, (n_clusters, n_features), which costs no budget.
 
-    Where points are too few, each is a center, and the others begin near the middle of all rows.
+    With too few points, each is a center, and the other centers lie near the centre of all rows.
     """
     if len(points) >= n_clusters:
         return _inside(scale, weighted_kmeans(points, weights, n_clusters, rng, n_init=10).centers)

@@ -1,13 +1,13 @@
-"""k-means under differential privacy whose sums are all fixed before the first: for noise of the server.
+"""k-means under differential privacy with all sums fixed before the first, for noise of the server.
 
-A server that adds the noise knows it, and must learn no total, nor what follows from one. So the plan of
-`PrivateKMeans` cannot be used: here are as many rounds as were asked for, with equal shares of the budget,
-and a start of as many cells as follow from the number of clusters. What offsets are clipped to is still
-learnt from totals, but in octaves of the domain's radius: noise, counted in steps of the grid, is then the
-same for all of them, and which one it is shows in nothing that the server sees.
+A server that adds the noise knows it, and must learn nothing that depends on a total. So `PrivateKMeans`,
+whose plan depends on totals, cannot be used. Here the number of rounds is a parameter, their shares of the
+budget are equal, and the number of cells of the start follows from the number of clusters. The clipping
+radius still follows from totals, but it is the domain's radius over a power of two: sigma, in steps of the
+grid, is then the same for each of them, so that nothing the server sees depends on the chosen one.
 
-Reveals to whoever opens the totals: what `PrivateKMeans` does. To a server that relays them: how many they
-are and how long, and its noise; all that is in the configuration.
+Reveals to whoever opens the totals: what `PrivateKMeans` reveals. To a server that relays them: their number
+and length, and its noise, all of which are in the configuration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRID_SHARE, HASH_SHARE = 0.3, 0.25
 """Share of the budget for the cells of the start."""
 
 GRID_CELLS, HASH_CELLS = 12, 2
-"""Cells of the start, for each cluster."""
+"""Number of cells of the start, for each cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class FixedKMeans:
     Args:
         n_clusters: number of clusters.
         rounds: number of rounds.
-        init: "coreset"; "random" or centers of shape (n_clusters, n_features), which cost nothing.
-        steps: what the rounds are, where they are not plain Lloyd steps.
+        init: "coreset"; or "random" or centers of shape (n_clusters, n_features), which cost no budget.
+        steps: the rounds' steps, by default Lloyd steps.
         seed: of the hyperplanes, the clustering of the coreset and random starts.
     """
 
@@ -57,11 +57,11 @@ class FixedKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Sums: three of the scale, the start, the rounds; two more for clients."""
+        """Number of sums: three for the scale, the start, the rounds; two more at unit "client"."""
         return 6 + self.rounds
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
-        """Find a start, then refine it; at unit "client" with clients in the place of records."""
+        """Find a start, then refine it; at unit "client" each client takes the role of a record."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
         if setting.privacy is None or setting.privacy.unit == "record":
             scale = yield from scaled(setting, k, octaves=True)
@@ -95,7 +95,7 @@ class FixedKMeans:
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
     def _started(self, scale: Scale, rng: np.random.Generator) -> Conversation[tuple[Start, FloatArray]]:
-        """Return what is known before the rounds, and the centers that they begin with."""
+        """Return what is known before the rounds, and the starting centers."""
         k, d, frame = self.n_clusters, len(scale.center), scale.frame
         radius = octave(first_radius(scale, k), frame.radius)
         if not (isinstance(self.init, str) and self.init == "coreset"):
@@ -115,5 +115,5 @@ class FixedKMeans:
 
 
 def _clipping(scale: Scale) -> Scale:
-    """Return a scale whose radius is in octaves of the domain's."""
+    """Return a scale whose radius is rounded to the domain's radius over a power of two."""
     return replace(scale, radius=octave(scale.radius, scale.frame.radius))

@@ -1,16 +1,17 @@
-"""k-means under differential privacy of one record, from noised sums alone.
+"""k-means under differential privacy, from noised sums only.
 
-At most 13 sums: how many rows there are, their centre and radius (`dp_scale`), a coreset (`dp_coreset`),
-in many dimensions a round with several times as many centers as clusters, and two to eight Lloyd rounds
-(`dp_rounds`), as many as the noise lets pay. docs/algorithms/dp_kmeans.md has the why and the figures.
+At unit "record" it asks for at most 13 sums: the number of rows, their centre and radius
+(`privfed.algorithms.private.scale`), a coreset (`.coreset`), in many dimensions a round with several times as
+many centers as clusters, and two to eight Lloyd rounds (`.rounds`), fewer where noise is high. At unit
+"client" there are two more (`.clients`). docs/algorithms/dp_kmeans.md gives reasons and measurements.
 
-Privacy. A record has one cell in each question, so that a question costs (D / s)^2 for each entry, D its
-bound and s its noise; that is the weight that it is asked with. Each weight is fixed before its question
-by earlier totals, and all weights together are at most 1: the claim is the whole budget (Gaussian
-differential privacy under adaptive composition; the proof is in docs/privacy/accounting.md). All the
-rest is post-processing of noised totals.
+Privacy. A record falls into one cell of each question, so that a question costs (D / s)^2 for each entry,
+with D its sensitivity and s its noise; this is the weight with which it is asked. Each weight is fixed before
+its question, depending on earlier totals, and all weights sum to at most 1: the claim is the whole budget
+(Gaussian differential privacy under adaptive composition; the proof is in docs/privacy/accounting.md).
+Everything else is post-processing of noised totals.
 
-Reveals to whoever opens the totals: noised totals only; see the modules above.
+Reveals to whoever opens the totals: noised totals only; see the modules named above.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the Lloyd rounds begin.
+    """What is known before the Lloyd rounds.
 
     Args:
-        scale: what is known of the rows.
-        points: a weighted set that stands for the rows, float64 of shape (n_points, n_features).
-        weights: of the points.
-        radius: what offsets are clipped to in the first round.
+        scale: noised number, centre and radius of the rows.
+        points: weighted points that represent the rows, float64 of shape (n_points, n_features).
+        weights: of the points, float64 of shape (n_points,).
+        radius: length to which offsets are clipped in the first round.
         noise: standard deviation of the noise in one coordinate of a point's sum.
-        n_points: points that the noise was spread over.
-        single: whether nothing but the centre is known.
+        n_points: number of points whose sums had this noise.
+        single: whether only the centre of all rows is known.
         spent: share of the budget that was spent.
     """
 
@@ -72,7 +73,7 @@ class Start:
     spent: float
 
     def variance(self, n_clusters: int) -> float:
-        """Return how unsure a coordinate of a center among `n_clusters` is."""
+        """Return the variance of the error in a coordinate of one of `n_clusters` centers."""
         if self.single:
             return self.scale.radius**2 / len(self.scale.center)
         each = self.scale.n_rows / n_clusters
@@ -80,7 +81,7 @@ class Start:
 
 
 def first_radius(scale: Scale, n_clusters: int) -> float:
-    """Return what offsets from a center are clipped to in the first round."""
+    """Return the length to which offsets from a center are clipped in the first round."""
     d = len(scale.center)
     if d > GRID_FEATURES:
         return 0.9 * scale.radius
@@ -88,7 +89,7 @@ def first_radius(scale: Scale, n_clusters: int) -> float:
 
 
 def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
-    """Find a coreset, and refine it where it pays."""
+    """Find a coreset and, where a wide round is worthwhile, refine it."""
     d, wide = len(scale.center), wide_clusters(scale, n_clusters)
     share = 0.15 if wide else 0.30 if d <= GRID_FEATURES else 0.25
     found = yield from coreset(scale, n_clusters, rng, share)
@@ -123,27 +124,27 @@ def _widened(start: Start, found: Coreset, n_clusters: int, rng: np.random.Gener
 
 
 def rounds_for(start: Start, n_clusters: int, share: float) -> int:
-    """Return how many rounds a share of the budget is best spread over: fewer where noise is high."""
+    """Return over how many rounds to spread a share of the budget: fewer where noise is high."""
     scale, counts = start.scale, count_share(len(start.scale.center))
     noise = scale.noise(share, counts) * n_clusters / scale.n_rows * start.radius / scale.radius
     return int(np.clip(round(1.2 * sqrt(log2(max(n_clusters, 2)) / noise)), 2, MOST_ROUNDS))
 
 
 Asking = Callable[[Ranges, FloatArray, float], SumsInCells]
-"""Gives what a round asks, from ranges, centers and the radius that offsets are clipped to."""
+"""Makes a round's question from ranges, centers and the radius to which offsets are clipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """What a round asks, and how far the centers follow it.
+    """The question of a round, and how far the centers move by its result.
 
     Args:
-        asking: what a round asks; None for a Lloyd step.
-        learning_rate: share of the way to what the round gave, in (0, 1].
+        asking: makes the round's question; None for a Lloyd step.
+        learning_rate: factor of the round's step, in (0, 1].
         momentum: share of the last movement that is added (Holzer et al. 2023, eq. 6), in [0, 1).
-        smoothing: share of the last movement in a movement (Triebe and Rajagopal 2019), in [0, 1).
-        keep_radius: clip all rounds alike: fuzzy records far from a center belong to it too.
-        equal: whether clients count alike, however many rows they hold (unit "client").
+        smoothing: weight of the last movement in a running average (Triebe and Rajagopal 2019), in [0, 1).
+        keep_radius: clip to the same radius in all rounds, since fuzzy clusters have far records too.
+        equal: whether clients have equal weight, however many rows they hold (unit "client").
     """
 
     asking: Asking | None = None
@@ -165,9 +166,9 @@ class PrivateKMeans:
 
     Args:
         n_clusters: number of clusters.
-        init: "coreset"; "random" or centers of shape (n_clusters, n_features), which cost nothing.
+        init: "coreset"; or "random" or centers of shape (n_clusters, n_features), which cost no budget.
         max_iter: most rounds.
-        steps: what the rounds are, where they are not plain Lloyd steps.
+        steps: the rounds' steps, by default Lloyd steps.
         seed: of the hyperplanes, the clustering of the coreset and random starts.
     """
 
@@ -179,11 +180,11 @@ class PrivateKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more for clients."""
+        """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more at unit "client"."""
         return 7 + MOST_ROUNDS
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
-        """Find a start, then refine it; at unit "client" with clients in the place of records."""
+        """Find a start, then refine it; at unit "client" each client takes the role of a record."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
         if setting.privacy is None or setting.privacy.unit == "record":
             scale = yield from scaled(setting, k)
@@ -204,7 +205,7 @@ class PrivateKMeans:
         return (yield from self.refined(start, centers))
 
     def refined(self, start: Start, centers: FloatArray) -> Conversation[ClusteringOutcome]:
-        """Do as many rounds as pay from given centers, with what is left of the budget."""
+        """Do Lloyd rounds from given centers, with the rest of the budget."""
         scale = start.scale
         state = started(centers, start.radius, start.variance(self.n_clusters))
         history, rest = [frozen_array(centers)], 1.0 - start.spent
@@ -222,7 +223,7 @@ class PrivateKMeans:
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
     def _start(self, scale: Scale, rng: np.random.Generator) -> Conversation[Start]:
-        """Return the coreset, or the given centers as points of which nothing is sure."""
+        """Return the start from a coreset, or from given or random centers with unknown error."""
         if isinstance(self.init, str) and self.init == "coreset":
             return (yield from begin(scale, self.n_clusters, rng))
         ranges, shape = scale.frame.ranges, (self.n_clusters, len(scale.center))

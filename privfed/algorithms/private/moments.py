@@ -1,9 +1,10 @@
-"""Mean and variance of each feature under differential privacy: four noised sums.
+"""Mean and variance of each feature under differential privacy, from five noised sums.
 
-Number of rows and spread place the clipping radius (`dp_scale`); a larger share of the budget then asks
-for the sum of offsets from the noised centre, and for the sum of squared offsets.
+Three sums find the number of rows, their centre and the clipping radius (`privfed.algorithms.private.scale`).
+Two more, with the rest of the budget, give the sum of offsets from the noised centre and the sum of squared
+offsets. At unit "client" one more sum finds the clients' sizes.
 
-Reveals to whoever opens the totals: these sums, noised.
+Reveals to whoever opens the totals: these sums, with noise.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ class SquareSum(CenterSum):
 
 @dataclass(frozen=True)
 class PrivateMoments:
-    """The conversation that finds noised moments; with `spread=False` the number of rows only.
+    """The algorithm that finds noised moments; with `spread=False` only the number of rows.
 
     Args:
-        spread: whether mean and variance are wanted.
+        spread: whether to find mean and variance too.
     """
 
     spread: bool = True
 
     @property
     def max_sums(self) -> int:
-        """Most sums: client sizes, those of the scale, offsets and squares."""
+        """Most sums: the clients' sizes, three for the scale, offsets and squares."""
         return 6
 
     def run(self, setting: Setting) -> Conversation[Moments]:
-        """Find the moments; at unit "client" with clients in the place of records."""
+        """Find the moments; at unit "client" each client takes the role of a record."""
         conversation = self._moments(setting) if self.spread else _rows(setting)
         if setting.privacy is None or setting.privacy.unit == "record":
             return (yield from conversation)
@@ -64,16 +65,16 @@ class PrivateMoments:
     def _moments(self, setting: Setting) -> Conversation[Moments]:
         scale = yield from scaled(setting, 1)
         share, ranges, d = (1.0 - scale.spent) / 2.0, scale.frame.ranges, setting.n_features
-        # Four in five rows lie within the radius; of Gaussian rows hardly any beyond twice that.
+        # Four in five rows lie within the radius, and almost all Gaussian rows within twice the radius.
         radius = min(2.0 * scale.radius, 2.0 * scale.frame.radius)
         asked = CenterSum(ranges=ranges, center=scale.center, radius=radius)
         shift = yield from _mean(asked, scale, share, "mean")
-        # The squares of d like features are together sqrt(d) times shorter than their sum.
+        # For d similar features, the vector of squares is sqrt(d) times shorter than their sum.
         reach = radius**2 / min(np.sqrt(d), 4.0)
         center = ranges.clip(scale.center + shift)
         square = SquareSum(ranges=ranges, center=center, radius=reach)
         variance = yield from _mean(square, scale, share, "variance")
-        # No feature varies less than a hair of its range: noise may make a small variance negative.
+        # Noise may make a small variance negative: it is at least that of a thousandth of the range.
         least = (1e-3 * ranges.width) ** 2
         return Moments(ranges, round(scale.n_rows), center, np.maximum(variance, least))
 

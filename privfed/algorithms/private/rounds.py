@@ -1,11 +1,11 @@
-"""A Lloyd round under noise: each center moves as far as its step is more than noise.
+"""A Lloyd round under noise, in which each center takes the share of its step that exceeds the noise.
 
-The step of a center is the noised mean of its rows' clipped offsets. How much of it is noise is known;
-how far centers still move is estimated from the steps themselves. The center takes the share of the step
-that a Kalman filter would: a gain near 1 for clusters of many rows, near 0 where noise drowns them.
+The step of a center is the noised mean of its rows' clipped offsets. The variance of its noise is known;
+how far a center is from its optimum is estimated from the step itself. The share taken is the gain of a
+Kalman filter: near 1 for clusters of many rows, near 0 where the noise dominates.
 
 Reveals to whoever opens the total: noised counts and sums of offsets of the rows nearest to each
-center, and the noised sum of all rows' distances to theirs.
+center, and the noised sum of all rows' distances to their nearest center.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privfed.core.domain import FloatArray
 from privfed.questions.bounded_sums import RelativeSums, SumsInCells
 
 DISTANCE_SHARE = 0.03
-"""Share of a round's weight for the sum of distances, which tells how far to clip in the next round."""
+"""Share of a round's weight for the sum of distances, which determines the next round's clipping radius."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class State:
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
-        radius: what offsets are clipped to in the next round.
-        variance: of each center's coordinates, as far as they are unsure; float64 of shape (n_clusters,).
-        counts: noised rows of each cluster, at least 1, shape (n_clusters,).
-        gain: share of the last step that each center took, shape (n_clusters,).
+        radius: length to which offsets are clipped in the next round.
+        variance: variance of the error in each center's coordinates, float64 of shape (n_clusters,).
+        counts: noised number of rows of each cluster, at least 1, float64 of shape (n_clusters,).
+        gain: share of the last step that each center took, float64 of shape (n_clusters,).
     """
 
     centers: FloatArray
@@ -50,7 +50,7 @@ def started(centers: FloatArray, radius: float, variance: float) -> State:
 
 
 def weights_of(n_features: int, share: float, asks: tuple[str, ...]) -> dict[str, float]:
-    """Return how a round's share of the budget is split among counts, sums and distances."""
+    """Return entry -> share of the budget, for a round with this share in all."""
     counts, distances = count_share(n_features), DISTANCE_SHARE if "distance" in asks else 0.0
     parts = {"count": counts * (1.0 - distances), "sum": (1.0 - counts) * (1.0 - distances)}
     return {name: share * (parts | {"distance": distances})[name] for name in asks}
@@ -62,11 +62,11 @@ def lloyd_round(
     """Ask for one round and move the centers.
 
     Args:
-        scale: what is known of the rows.
+        scale: noised number, centre and radius of the rows.
         state: the centers.
-        share: of the budget, for this round.
-        question: what is asked instead of a Lloyd step, its radius the state's.
-        purpose: for people.
+        share: share of the budget for this round.
+        question: question instead of a Lloyd step; its radius is that of the state.
+        purpose: what the total is for, in a word for people.
     """
     d, radius = len(scale.center), state.radius
     if question is None:

@@ -1,10 +1,10 @@
-"""Where the rows lie, under differential privacy: how many there are, their centre, and their radius.
+"""The number of rows, their centre and their radius, under differential privacy.
 
-Three sums of 6.5 % of the budget. What they find fixes how far later offsets are clipped, and so how
-much noise each later sum needs.
+Three sums with 6.5 % of the budget find them. They determine to which length later offsets are clipped, and
+so how much noise each later sum needs.
 
-Reveals to whoever opens the totals, all noised: the number of rows; the sum of their distances to the
-domain's middle; their sum; a histogram of their distances to the centre, and the sum of these.
+Reveals to whoever opens the totals, with noise: the number of rows; the sum of their distances to the
+domain's midpoint; their sum; a histogram of their distances to the centre, and the sum of these distances.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.01, "dista
 """Share of the budget of each release."""
 
 MOST_ROWS = 1 << 24
-"""Rows of a client that grids have room for where no bound is declared; more are clipped from the sums."""
+"""Most rows of a client for which grids have room where no bound is declared; sums over more are clipped."""
 
 N_SHELLS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The declared domain, as algorithms under differential privacy use it.
+    """The declared domain, in the form that algorithms under differential privacy use.
 
     Args:
-        ranges: of each feature, and most rows of a client.
-        middle: of the domain, float64 of shape (n_features,).
-        radius: of the domain around it: a ball's radius, or half a box's diagonal.
+        ranges: range of each feature, and most rows of a client.
+        middle: midpoint of the domain, float64 of shape (n_features,).
+        radius: radius of the domain around the midpoint: a ball's radius, or half a box's diagonal.
     """
 
     ranges: Ranges
@@ -45,24 +45,25 @@ class Frame:
 
     @property
     def unit(self) -> float:
-        """Half width of a cube of the domain's radius."""
+        """Half the width of the cube whose half diagonal is the domain's radius."""
         return self.radius / sqrt(self.ranges.n_features)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is known of the rows as a whole.
+    """Noised number, centre and radius of all rows.
 
     Args:
         frame: the domain.
-        budget: mu^2 in terms of the noise that totals really carry: shares of it predict later noise.
+        budget: mu^2 with respect to the noise that totals actually contain, which predicts later noise.
         replaced: whether neighbours replace a record, rather than add or remove one.
         n_rows: noised number of rows, positive.
         center: noised mean, shrunk; float64 of shape (n_features,).
-        radius: about four in five rows lie within this distance of the center.
+        radius: distance from the center within which about four in five rows lie.
         spent: share of the budget that was spent.
-        count_length: what one unit adds to counts in cells at most, in L2 norm; 1 for a record.
-        sum_length: what it adds to sums in cells, in units of the radius; 1 for a record.
+        count_length: largest L2 norm that one unit adds to counts in cells; 1 for a record.
+        sum_length: largest L2 norm that one unit adds to sums in cells, in units of the radius; 1 for a
+            record.
     """
 
     frame: Frame
@@ -76,11 +77,11 @@ class Scale:
     sum_length: float = 1.0
 
     def noise(self, share: float, counts: float) -> float:
-        """Predict the length of the noise in a cell's sum, in units of the clipping radius.
+        """Predict the L2 norm of the noise in a cell's sum, in units of the clipping radius.
 
         Args:
-            share: of the budget that the question is asked for.
-            counts: share of that for counts; the rest is for sums.
+            share: the question's share of the budget.
+            counts: part of that share for counts; the rest is for sums.
         """
         one = self.sum_length * self._dearer(counts)
         return one * sqrt(self.frame.ranges.n_features / (share * (1.0 - counts) * self.budget))
@@ -90,7 +91,7 @@ class Scale:
         return self.count_length * self._dearer(counts) / sqrt(share * counts * self.budget)
 
     def _dearer(self, counts: float) -> float:
-        # Replacing a record turns a sum within its cell, or moves record and sum to another one.
+        # Replacing a record changes a sum within its cell, or moves its count and sum to another cell.
         return sqrt(max(4.0 * (1.0 - counts), 2.0)) if self.replaced else 1.0
 
 
@@ -110,18 +111,18 @@ def frame_of(setting: Setting) -> Frame:
 
 
 def chi_ratio(n_features: int) -> float:
-    """Return the 0.8-quantile over the mean of a chi distribution: of distances to a Gaussian's centre."""
+    """Return the 0.8-quantile over the mean of a chi distribution (distances to a Gaussian's centre)."""
     return float(chi.ppf(0.8, n_features) / chi.mean(n_features))
 
 
 def replaces_records(setting: Setting) -> bool:
-    """Say whether neighbours replace a record: sums in cells then cost more than twice-priced ones."""
+    """Say whether neighbours replace a record, rather than add or remove one."""
     terms = setting.privacy
     return terms is not None and terms.neighbours == "replace-one" and terms.unit == "record"
 
 
 def octave(length: float, unit: float) -> float:
-    """Return unit / 2^j, j from 0 to 40, that is nearest to a length in ratio."""
+    """Return the value unit / 2^j, with j from 0 to 40, whose ratio to `length` is nearest to 1."""
     return unit * 2.0 ** -min(max(round(log2(unit / max(length, unit * 2.0**-41))), 0), 40)
 
 
@@ -131,7 +132,7 @@ def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversa
     Args:
         setting: declares privacy and a domain.
         n_clusters: number of clusters.
-        octaves: clip to octaves of the domain's radius: noise, in steps, is then the same for all.
+        octaves: clip to the domain's radius over powers of two, so that sigma, in steps, is the same for all.
     """
     frame, replaced = frame_of(setting), replaces_records(setting)
     ranges, d = frame.ranges, setting.n_features
@@ -156,8 +157,8 @@ def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversa
     )
     offset = total.statistics["sum"][0] / n_rows
     variance = (_noise(total.noise_std)["sum"] / n_rows) ** 2
-    # James and Stein, positive part: towards the middle as far as the offset may be noise alone. Where
-    # noise is longer than any mean may be, what is left is still noise: the mean is within the cap.
+    # The positive-part James-Stein estimator shrinks the offset towards the midpoint by the share that noise
+    # explains. The prior shrinks it again, for noise that is longer than any mean within the cap.
     shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
     prior = (0.5 * cap) ** 2 / d
     offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
@@ -190,7 +191,7 @@ def _with_radius(scale: Scale, cap: float) -> Conversation[Scale]:
 def clipped(vectors: FloatArray, radius: FloatArray | float) -> FloatArray:
     """Scale each row (n, d) to a norm of at most `radius`."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    # A length of zero must not overflow the ratio.
+    # The floor keeps the ratio from overflowing for vectors of length zero.
     shorter: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(lengths, 1e-150))
     return shorter
 

@@ -1,10 +1,11 @@
-"""The number of clusters under differential privacy: chosen on one paid coreset, then refined.
+"""Choosing the number of clusters under differential privacy, on one noised coreset.
 
-Fits and indices of all candidates work on the noised coreset alone: they cost nothing, however many there
-are. The index takes each point of the coreset for the rows that it stands for.
+Fits and indices of all candidates use the noised coreset only, so that they cost no budget, however many
+there are. The index treats each point of the coreset as the rows that it represents. The clustering of the
+chosen number is then refined by noised rounds.
 
-Reveals to whoever opens the totals: what `privfed.algorithms.private.kmeans` reveals, with more of the budget
-on the coreset, and no more for more candidates.
+Reveals to whoever opens the totals: what `privfed.algorithms.private.kmeans` reveals, with a larger share of
+the budget for the coreset; the number of candidates makes no difference.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from privfed.numerics.memberships import memberships
 from privfed.questions.fuzzy_spread import index_from
 
 CORESET_SHARE = 0.75
-"""Share of the budget for the coreset, of which the choice and the start are made."""
+"""Share of the budget for the coreset, which gives the choice and the start."""
 
 FILL = 3.0
-"""A finer grid than for a fit alone: the index needs the clusters' borders more than their means."""
+"""Least rows of a grid's cell, in standard deviations of its count's noise: a finer grid than for a single
+fit, since the index depends more on the clusters' borders than on their means."""
 
 
 def fuzzy_davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray, m: float) -> float:
@@ -42,7 +44,7 @@ def fuzzy_davies_bouldin(points: FloatArray, weights: FloatArray, centers: Float
 
 
 def davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray) -> float:
-    """Return the Davies-Bouldin index of weighted points; infinite where fewer than two clusters hold any."""
+    """Return the Davies-Bouldin index of weighted points; infinite for fewer than two non-empty clusters."""
     labels = assign(points, centers)
     size = np.bincount(labels, weights, len(centers))
     held = np.flatnonzero(size > 0.0)
@@ -56,7 +58,7 @@ def davies_bouldin(points: FloatArray, weights: FloatArray, centers: FloatArray)
 
 
 def fuzzy_centers(points: FloatArray, weights: FloatArray, centers: FloatArray, m: float) -> FloatArray:
-    """Do fuzzy c-means steps on weighted points, from given centers, until they rest."""
+    """Do fuzzy c-means steps on weighted points, from given centers, until the centers stay."""
     for _ in range(100):
         powers = weights[:, None] * memberships(points, centers, m) ** m
         moved = powers.T @ points / np.maximum(powers.sum(axis=0), 1e-300)[:, None]
@@ -68,12 +70,12 @@ def fuzzy_centers(points: FloatArray, weights: FloatArray, centers: FloatArray, 
 
 @dataclass(frozen=True)
 class Selected:
-    """What a selection ends with.
+    """The result of a selection.
 
     Args:
         n_clusters: the chosen number.
-        indices: of the candidates, in their order.
-        outcomes: of the candidates: the coreset's clustering, refined for the chosen number only.
+        indices: index of each candidate, in their order.
+        outcomes: outcome of each candidate: the coreset's clustering, refined only for the chosen number.
     """
 
     n_clusters: int
@@ -83,12 +85,12 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateSelection:
-    """Choose a number of clusters by the smallest index on a coreset, and refine that clustering.
+    """Chooses the number of clusters with the smallest index on a coreset, and refines that clustering.
 
     Args:
         candidates: numbers of clusters, ascending.
-        algorithm: what refines.
-        m: fuzzifier of the fits and the index; None for crisp ones.
+        algorithm: the algorithm that refines.
+        m: fuzzifier of the fits and the index; None for hard clusterings.
     """
 
     candidates: tuple[int, ...]

@@ -1,15 +1,15 @@
-"""Other steps than Lloyd's under differential privacy: fuzzy ones, and several local ones of a client.
+"""Questions for other steps than Lloyd's under differential privacy: fuzzy steps, and several local steps.
 
-A fuzzy record belongs to all clusters by degrees u. As the u sum to 1 and m >= 1, the vector of u^m is
-no longer than 1 in L2 norm, and that of u^m clip(x - c, R), over all clusters, no longer than R: the
-bounds of a record in one cell hold. Replacing a record costs the most at one of the two ends that crisp
-records have: with t = sum u v of old and new memberships, counts move by at most 2 - 2 t and sums by
-R^2 (2 + 2 t), squared. For that the sums are made of memberships that were truncated before.
+A fuzzy record belongs to all clusters, with memberships u. As they sum to 1 and m >= 1, the vector of u^m has
+L2 norm at most 1, and that of u^m clip(x - c, R), over all clusters, at most R: the bounds of a record in one
+cell hold. Replacing a record costs the most in one of the two cases of hard assignments: with t = sum u v for
+old and new memberships u and v, the squared change of counts is at most 2 - 2 t, that of sums at most
+R^2 (2 + 2 t), and the cost is linear in t. This requires that sums use the truncated memberships.
 
-Several local steps have no useful bound for a record: they are asked of clients as a whole
-(`dp_clients`), each center's movement clipped to the radius and weighted.
+Several local steps have no useful bound for a record. They are asked of whole clients only
+(`privfed.algorithms.private.clients`), with each center's movement clipped to the radius, then weighted.
 
-Reveals to whoever opens the totals: these sums, with the noise that they were paid for.
+Reveals to whoever opens the totals: these sums, with noise.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from privfed.questions.lloyd import check_centers
 
 
 def _described(bounds: Mapping[str, float], shape: tuple[int, int], rows: float) -> StatisticsSpec:
-    """Describe counts, sums and distances of `rows` rows at most, each up to its bound."""
+    """Return the specification of counts, sums and distances of at most `rows` rows, each up to its bound."""
     shapes: dict[str, tuple[int, ...]] = {"count": shape[:1], "sum": shape, "distance": (1,)}
     return StatisticsSpec(
         *(
@@ -57,7 +57,7 @@ def _described(bounds: Mapping[str, float], shape: tuple[int, int], rows: float)
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FuzzyRelativeSums(SumsInCells, RecordBounded):
-    """Ask for a fuzzy step: sums of u^m, of u^m times clipped offsets, and of distances to the nearest.
+    """Ask for a fuzzy step: sums of u^m, of u^m times clipped offsets, and of distances to nearest centers.
 
     Args:
         centers: float64 of shape (n_clusters, n_features).
@@ -71,7 +71,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
 
     @property
     def declaration(self) -> Declaration:
-        """Sums of u^m, at most one a row, and sums of the rows so weighted; distances of all rows."""
+        """Sums of u^m, of which a row has at most 1 in all, and weighted sums; distances of all rows."""
         return Declaration(self._row_counts, (self.centers,))
 
     def __post_init__(self) -> None:
@@ -84,12 +84,12 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
 
     @property
     def bounds(self) -> Mapping[str, Bound]:
-        """Bounds of a record in one cell (module docstring)."""
+        """The bounds of a record in one cell (module docstring)."""
         return {"count": counted(), "sum": in_cells(self.radius), "distance": magnitude(self.radius)}
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """At most the rows of a client, each up to its bound."""
+        """Entries of at most the rows of a client times the bound of one row."""
         bounds = {name: bound.l2 for name, bound in self.bounds.items()}
         return _described(bounds, (len(self.centers), self.ranges.n_features), self.ranges.rows)
 
@@ -101,7 +101,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
 
     def _one(self, rows: FloatArray) -> Statistics:
         squares = distances_alone(rows, self.centers)
-        # A hair less, so that rounding makes no vector of memberships longer than one.
+        # Scaled slightly down, so that rounding makes no vector of memberships longer than 1.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
         step, reach = step_of(self.radius), self.radius * HAIR
         sums = np.empty(self.centers.shape)
@@ -115,10 +115,10 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalMovements(SumsInCells):
-    """Ask what several local steps make of the centers: weights, and weighted movements up to a radius.
+    """Ask for the results of several local steps: weights, and weighted movements clipped to a radius.
 
     Statistics: `count` (n_clusters,), the weights; `sum` (n_clusters, n_features), each weight times the
-    movement of its center.
+    clipped movement of its center.
 
     Args:
         steps: asks for weights, and for weighted local centers or weighted movements, as its first and
@@ -144,7 +144,7 @@ class LocalMovements(SumsInCells):
 
     @property
     def declaration(self) -> Declaration | None:
-        """Weights that count rows are counts still."""
+        """Row counts, where the weights of the local steps count rows."""
         inner = self.steps.declaration
         counts = (RowCounts("count", ("sum",)),) if inner and inner.row_counts else ()
         return inner and Declaration(counts, can_fail=inner.can_fail)
@@ -158,21 +158,21 @@ class LocalMovements(SumsInCells):
 
     @cached_property
     def spec(self) -> StatisticsSpec:
-        """Weights up to the rows of a client, and that many movements."""
+        """Weights of at most those of the local steps, and movements of at most that many radii."""
         rows = float(np.max(np.asarray(self.steps.spec.entries[0].high)))
         return _described({"count": 1.0, "sum": self.radius}, self._centers.shape, max(rows, 1.0))
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer for several clients in one pass; a client whose weights cannot be had moves nothing."""
-        with np.errstate(all="ignore"):  # A warning would tell of the rows.
+        """Answer for several clients in one pass; weights that are no valid numbers count as zero."""
+        with np.errstate(all="ignore"):  # A warning would depend on the rows.
             return self._moved(self.steps.answer_all(clients, generators))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
-        """Answer for several clients, from local steps that show no small cluster."""
+        """Answer for several clients, from local steps with small clusters suppressed."""
         return self._moved(self.steps.answer_coarsely(clients, generators, coarseness))
 
     def _moved(self, answers: Sequence[Statistics]) -> list[Statistics]:
@@ -180,7 +180,7 @@ class LocalMovements(SumsInCells):
         return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:
-        # What a user's weighting makes of some rows may be no number, or negative: no weight then.
+        # A user's weighting may give NaN, infinite or negative weights for some rows; these count as zero.
         kept, high = np.isfinite(weight) & (weight >= 0.0), np.asarray(self.steps.spec.entries[0].high)
         kept &= np.isfinite(total).all(axis=1)
         within = np.where(kept, high / np.fmax(weight, high), 0.0)
