@@ -1,1 +1,1 @@
-"""Exact rows and counts from sums: differencing, hidden counts, tomography."""
+"""Recovers rows, counts and distributions from sums: differencing, hidden counts, tomography."""

@@ -1,9 +1,9 @@
-"""Differences of sums that could be one row: cells whose counts differ by one.
+"""Finds differences of sums that could be one row, from cells whose counts differ by one.
 
-For two cells with counts c and c + 1 the difference of the sums is one row x if the first holds the
-others of the second; else it is a combination such as x + y - z. So each difference is a derivation of
-a row, to be weighed: a row must lie in the cell with more rows and outside the one with fewer, and
-independent derivations of one and the same vector make a coincidence unlikely.
+Take two cells with counts c and c + 1. If the first holds all but one of the second's rows, the difference of
+the sums is that row x; otherwise it is a combination such as x + y - z. So each difference is a possible
+derivation of a row: the row must lie in the cell with more rows and outside the one with fewer, and
+independent derivations of the same vector are unlikely to be a coincidence.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from privfed.core.domain import FloatArray
 _CHUNK = 200_000
 
 _FILTERING = 4
-"""A few features rule out nearly all pairs."""
+"""Number of features that are checked first, as a few rule out nearly all pairs."""
 
 _MOST_UNITED = 32
-"""Cells of an observation, any two of which are compared with single cells of others."""
+"""Most cells of an observation whose pairs are compared with single cells of others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Derivations:
-    """Differences that could be rows, one a table row.
+    """Holds differences that could be rows, one in each table row.
 
     Args:
         points: the differences, float64 of shape (n, n_features).
-        more: observation of the larger side, shape (n,); less: of the smaller, -1 where it is nothing.
-        more_cells: one or two cells of the larger side, (n, 2) (twice the same for one).
-        less_cells: likewise of the smaller side.
+        more: observation of the larger side, shape (n,).
+        less: observation of the smaller side, shape (n,); -1 if nothing is subtracted.
+        more_cells: the one or two cells of the larger side, (n, 2); a single cell is repeated.
+        less_cells: the one or two cells of the smaller side, (n, 2).
     """
 
     points: FloatArray
@@ -46,7 +47,7 @@ class Derivations:
         return len(self.points)
 
     def kept(self, which: BoolArray | IntArray) -> Derivations:
-        """Return some of them."""
+        """Return the chosen derivations."""
         return Derivations(
             self.points[which],
             self.more[which],
@@ -59,13 +60,13 @@ class Derivations:
 def derive(residual: Residual, low: FloatArray, high: FloatArray, rng: np.random.Generator) -> Derivations:
     """Return all differences that could be a row in the box [low, high].
 
-    Single cells are compared across all observations; pairs of cells, whose exchange of rows cancels,
-    with the same pair in other observations of their sequence.
+    Single cells are compared across all observations. A pair of cells is compared with the same pair in
+    other observations of its sequence, as rows that move between the two cells cancel.
 
     Args:
-        residual: what is left.
+        residual: counts and sums that are left.
         low: smallest value of each feature, (n_features,).
-        high: largest value of each feature.
+        high: largest value of each feature, (n_features,).
         rng: draws a projection by which equal vectors are found.
     """
     singles = _of_single_cells(residual, low, high, rng)
@@ -78,12 +79,12 @@ def derive_unions(
 ) -> Derivations:
     """Return differences between a cell and two cells of another observation that could be a row in the box.
 
-    There are many, and few are rows: for when single cells give no more.
+    There are many, and few are rows, so they are used only when single cells give no more.
 
     Args:
-        residual: what is left.
+        residual: counts and sums that are left.
         low: smallest value of each feature, (n_features,).
-        high: largest value of each feature.
+        high: largest value of each feature, (n_features,).
         rng: draws a projection by which equal vectors are found.
     """
     held, contents = _held(residual, rng)
@@ -101,7 +102,7 @@ def derive_unions(
 
 
 def _held(residual: Residual, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Return the cells that hold rows, and numbers of their contents: the same content is one fact."""
+    """Return the cells that hold rows, and a number for the content of each; equal contents share one."""
     held = np.flatnonzero((residual.counts > 0) & residual.shown)
     table = np.column_stack([residual.counts[held], residual.sums[held]])
     return held, groups(table, residual.tolerance, rng)
@@ -134,7 +135,7 @@ def _against_unions(
 
 
 def _joined(residual: Residual, parts: list[Derivations]) -> Derivations:
-    """Put derivations together, of points that lie in the larger side and not in the smaller one."""
+    """Concatenate derivations; keep those whose point lies in the larger side and not in the smaller."""
     names = ("points", "more", "less", "more_cells", "less_cells")
     found = Derivations(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
     return found.kept(_located(residual, found))
@@ -203,7 +204,7 @@ def _of_pairs(residual: Residual, sequence: int, low: FloatArray, high: FloatArr
 
 
 def _located(residual: Residual, found: Derivations) -> BoolArray:
-    """Say whether each point lies in the larger side and not in the smaller one."""
+    """Say which points lie in the larger side and not in the smaller one."""
     right = np.ones(len(found), dtype=np.bool_)
     for sides, cells, wanted in (
         (found.more, found.more_cells, True),
@@ -220,7 +221,7 @@ def _located(residual: Residual, found: Derivations) -> BoolArray:
 def groups(points: FloatArray, tolerance: float, rng: np.random.Generator) -> IntArray:
     """Number the distinct vectors: points within a tolerance of each other have the same number.
 
-    They are told apart by a random projection, in which distinct points hardly ever meet.
+    They are compared in a random projection, in which distinct points hardly ever coincide.
 
     Args:
         points: float64 of shape (n, n_features).
@@ -237,16 +238,17 @@ def groups(points: FloatArray, tolerance: float, rng: np.random.Generator) -> In
 
 
 def support(residual: Residual, found: Derivations, numbers: IntArray, rows: IntArray) -> IntArray:
-    """Return by how many independent derivations each distinct point was found.
+    """Return how many independent derivations found each distinct point.
 
-    Two derivations that compare the same two stays of the point (a stay: the rounds of a sequence in
-    which it does not change its cell) are one: the same other rows may have moved in both.
+    A stay is a run of consecutive rounds of a sequence in which the point does not change its cell. Two
+    derivations that compare the same two stays are not independent, as the same other rows may have moved
+    in both.
 
     Args:
-        residual: what is left.
+        residual: counts and sums that are left.
         found: the derivations.
-        numbers: the distinct point of each, in [0, n_points).
-        rows: what `place` says of the distinct points, (n_observations, n_points).
+        numbers: the distinct point of each derivation, in [0, n_points).
+        rows: table rows of the distinct points (`Residual.place`), (n_observations, n_points).
     """
     stays = np.zeros(rows.shape, dtype=np.intp)
     labels = rows - residual.first[:, None]
@@ -255,7 +257,7 @@ def support(residual: Residual, found: Derivations, numbers: IntArray, rows: Int
         changed = labels[members[1:]] != labels[members[:-1]]
         stays[members[1:]] = np.cumsum(changed, axis=0)
         stays[members] += members[0] * len(residual)
-    # Stays of one sequence begin at a number of its own, larger than any stay of the ones before.
+    # The numbers of stays in different sequences do not overlap.
     other = np.where(found.less < 0, -1, stays[found.less, numbers])
     own = stays[found.more, numbers]
     n_stays = int(stays.max()) + 2
@@ -265,22 +267,22 @@ def support(residual: Residual, found: Derivations, numbers: IntArray, rows: Int
 
 
 def surely_alone(residual: Residual, found: Derivations) -> BoolArray:
-    """Say which derivations are a cell of one row: where cells are likely only, one that never held others.
+    """Say which derivations are a cell's single row; a cell that is only likely must never have had more.
 
-    A mean of one row is that row, wherever its cell lies; but a row that was taken out of the wrong cell
-    leaves something else there.
+    The mean of one row is that row, wherever its cell lies. But if another row was removed from a wrong cell,
+    what is left there is not a row.
     """
     cells = residual.first[found.more] + found.more_cells[:, 0]
     return np.asarray((found.less < 0) & (~residual.likely[found.more] | (residual.whole[cells] == 1)))
 
 
 def doubts(residual: Residual, found: Derivations, numbers: IntArray) -> FloatArray:
-    """Return how far each distinct point is doubted: as far as its least doubted derivation.
+    """Return the doubt about each distinct point, which is that of its least doubted derivation.
 
     Args:
-        residual: what is left.
+        residual: counts and sums that are left.
         found: the derivations.
-        numbers: the distinct point of each, in [0, n_points).
+        numbers: the distinct point of each derivation, in [0, n_points).
     """
     other = np.where(found.less < 0, 0.0, residual.doubt[found.less])
     least = np.full(int(numbers.max()) + 1, np.inf)

@@ -1,12 +1,11 @@
-"""Exact rows from counts and sums of many rounds and restarts, without knowing any assignment.
+"""Recovers exact rows from counts and sums of many rounds and restarts, without knowing any assignment.
 
-The server knows the centroids that it sent, so that it knows the cells of space; each sum tells how many
-of the target's rows lie in each cell, and their sum. Where the counts of two cells differ by one, the
-difference of the sums may be a row. Each such claim is weighed and verified on the whole trajectory, taken
-out of all sums, and the search begins anew on what is left
-(`privfed.attacks.reconstruction.iterative_removal`). What a client says of its own clusterings becomes counts
-and sums in further cells (`privfed.attacks.reconstruction.local_means`). docs/attacks/differencing.md
-explains it.
+The server knows the centroids that it sent, and so the cells of space. Each sum shows how many of the
+target's rows lie in each cell, and their sum. If the counts of two cells differ by one, the difference of
+their sums may be a row. Each such claim is scored, checked against all rounds and subtracted from all sums;
+then the search repeats on what is left (`privfed.attacks.reconstruction.iterative_removal`). Centroids of a
+client's own clusterings are turned into counts and sums in further cells
+(`privfed.attacks.reconstruction.local_means`). docs/attacks/differencing.md explains it.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from privfed.core.domain import FloatArray
 from privfed.core.view import View
 
 Reading = tuple[LocalClustering, tuple[FloatArray, ...]]
-"""A client's clustering, and the sets of means that it may have."""
+"""A client's own clustering, and the sets of means that it may have."""
 
 
 class Differencing(PassiveAttack[Points]):
-    """Takes rows off the counts and sums of one client, or of a secure sum's totals.
+    """Recovers rows from the counts and sums of one client, or from a secure sum's totals.
 
     Args:
-        client: position of the client whose answers are read; None reads the totals: rows of any client.
+        client: position of the client whose answers are read; None reads totals, for rows of any client.
     """
 
     paper: ClassVar[str] = (
@@ -61,7 +60,7 @@ class Differencing(PassiveAttack[Points]):
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """Counts and sums in cells, without noise; of one client its own centroids too."""
+        """Counts and sums in cells, without noise; for one client also its own centroids."""
         whose = "of all clients together" if self.client is None else f"of client {self.client} alone"
         found = read_in_cells(self.client, f"counts and sums in cells, without noise, {whose}", noised=False)
         if self.client is None:
@@ -74,12 +73,12 @@ class Differencing(PassiveAttack[Points]):
         if prior.colluders:
             view = without_colluders(view, prior.colluders)
         whole = evidence_of(view, self.client)
-        # Cells after local steps are likely, not sure: they come last, and rows that are known test them.
+        # Cells after several local steps are only likely: they come last and are tested by known rows.
         likely = tuple(one for one in whole.observations if one.local)
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
         found = removed(evidence, rng)
         if self.client is not None:
-            # Rows that are known test a clustering, and they are few where all rounds are doubted.
+            # Known rows test a clustering. If all rounds are doubted, few rows are known.
             doubt = max((one.doubt for one in likely), default=0.0)
             evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng, doubt)
         if likely:
@@ -105,17 +104,17 @@ def with_clusterings(
     rng: np.random.Generator,
     doubt: float = 0.0,
 ) -> tuple[Evidence, tuple[FloatArray, FloatArray]]:
-    """Add what a client said of its own clusterings, and go on; rows found solve further clusterings.
+    """Add a client's own clusterings to the evidence, while the rows found solve further clusterings.
 
     Args:
-        evidence: of one client.
-        found: rows that were taken off the evidence, and how sure each is.
-        left: the clusterings, as of `readings`.
+        evidence: the evidence about one client.
+        found: rows that were found in the evidence, and the confidence in each.
+        left: the clusterings, from `readings`.
         rng: draws a projection by which equal vectors are found.
-        doubt: what is taken off the log-odds of a row that shows in cells of clusterings only.
+        doubt: what is subtracted from the log-odds of a row that appears only in cells of clusterings.
 
     Returns:
-        The larger evidence, and what follows from it.
+        The larger evidence, and the rows found in it with their confidences.
     """
     while left:
         next_sequence = min((one.sequence for one in evidence.observations), default=0) - 1

@@ -1,9 +1,9 @@
-"""Hidden counts from centroids alone: equal weights hide how many rows a client has where, or do they?
+"""Recovers the counts that equal weights are meant to hide, from a client's centroids alone.
 
-A client of EWF k-means sends its local centroids M_t and no counts. But all rounds' centroids are means of
-the same rows: with counts n_t, every round has sum_j n_tj M_tj = S and sum_j n_tj = n. Where two rounds have
-the same centroid, it is the mean of the same rows. So these are linear equations in few unknowns, and counts
-are whole numbers, which verifies the solution. docs/attacks/equal-weight-counts.md explains it.
+A client of EWF k-means sends its local centroids M_t and no counts. But the centroids of all rounds are means
+of the same rows: with counts n_t, every round satisfies sum_j n_tj M_tj = S and sum_j n_tj = n. If two rounds
+have the same centroid, it is the mean of the same rows. These are linear equations in few unknowns, and the
+counts must be integers, which verifies a solution. docs/attacks/equal-weight-counts.md explains it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from privfed.core.view import View
 from privfed.questions.ranges import FeatureRanges
 
 WHOLE = 1e-5
-"""A solution within this of a whole number is a count."""
+"""Largest distance from an integer at which a solution is accepted as a count."""
 
 FEWEST = 4
-"""Unknowns of known ratios that are needed to find their scale by whole numbers."""
+"""Fewest unknowns with known ratios for which the scale is taken from the condition that all are integers."""
 
 
 class EqualWeightCounts(PassiveAttack[Counts]):
@@ -38,7 +38,7 @@ class EqualWeightCounts(PassiveAttack[Counts]):
 
     Args:
         client: position of the client.
-        use_totals: use the number and the sum of the client's rows, where the range sum showed them.
+        use_totals: use the number and the sum of the client's rows, if the sum of ranges showed them.
     """
 
     paper: ClassVar[str] = "own; refutes hiding weights as in EWF, Holzer, Jacob and Kavane 2023, eq. 8"
@@ -93,23 +93,23 @@ def hidden_counts(
 
     Args:
         sent: centroids that the client received, float64 of shape (n_rounds, n_clusters, n_features).
-        means: centroids that it sent, of the same shape; one without rows is the received one.
+        means: centroids that it sent, of the same shape; a cluster without rows sends back the received one.
         rng: draws a projection by which equal centroids are found.
-        n_rows: rows of the client; None where unknown: then counts come up to a factor, which whole
-            numbers fix.
-        row_sum: their sum, (n_features,); None where unknown.
+        n_rows: number of the client's rows. If None, counts follow only up to a factor, which is chosen so
+            that all are integers.
+        row_sum: sum of these rows, (n_features,); None if unknown.
 
     Returns:
-        float64 of shape (n_rounds, n_clusters), NaN where nothing is claimed.
+        Counts, float64 of shape (n_rounds, n_clusters), NaN where nothing is claimed.
     """
     n_rounds, k, d = means.shape
     scale = float(np.abs(means).max()) or 1.0
     numbers = groups(means.reshape(-1, d), 1e-12 * scale, rng).reshape(n_rounds, k)
-    # A centroid that comes back as it was sent has no rows, or stands still: then it comes more than once.
+    # A centroid that comes back unchanged has no rows or has converged; in the latter case it recurs.
     stayed = (np.abs(means - sent) <= 1e-12 * scale).all(axis=2)
     once = stayed & (np.bincount(numbers.ravel())[numbers] == 1)
-    # Where a start met a mean of the rows, one stands still that comes once: then no counts fit, and it
-    # is an unknown as well.
+    # A start may by chance be the mean of its rows and so come back only once. Then no counts fit, and the
+    # equations are solved again with these centroids' counts as unknowns.
     for empty in (once, np.zeros_like(once)):
         left = _equations(means, numbers, ~empty, n_rows, row_sum)
         solved = _determined(left, int(numbers.max()) + 1, known=n_rows is not None)
@@ -121,10 +121,10 @@ def hidden_counts(
 def _equations(
     means: FloatArray, numbers: IntArray, held: BoolArray, n_rows: float | None, row_sum: FloatArray | None
 ) -> FloatArray:
-    """Write down the equations A v = 0 that each round gives; repeated rounds once.
+    """Return A of the equations A v = 0 that the rounds give; repeated rounds count once.
 
-    v holds the counts of the distinct centroids, the sum and the number of all rows where these are
-    unknown, and last a 1 (what is known multiplies it).
+    v holds the counts of the distinct centroids, the sum and the number of all rows if these are unknown,
+    and last a 1, whose coefficients are the known values.
     """
     n_counts, d = int(numbers.max()) + 1, means.shape[2]
     scale = float(np.abs(means).max()) or 1.0
@@ -144,13 +144,14 @@ def _equations(
 
 
 def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray | None:
-    """Return the counts that follow from the equations, NaN for the others; shape (n_counts,).
+    """Return the counts that the equations determine, NaN for the others; shape (n_counts,).
 
-    None where the equations contradict each other: only zeros solve them, or nothing goes with the known 1.
+    None if the equations contradict each other: only zeros solve them, or no solution has the 1 at the end.
 
-    Unknowns whose rows in the null space are parallel keep their ratios in all solutions. Ratios to the last
-    unknown, a 1, are counts. Ratios within a group of at least `FEWEST` become counts by the smallest
-    factor that makes all whole; were the true counts a multiple of these, the claim is wrong.
+    Unknowns whose rows in the null space are parallel have the same ratios in all solutions. Ratios to the
+    last unknown, which is 1, are counts. In another group of at least `FEWEST`, counts are the ratios times
+    the smallest factor that makes all of them integers; if the true counts are a multiple of these, the claim
+    is wrong.
     """
     _, singular, directions = np.linalg.svd(left)
     rank = int((singular > singular[0] * 1e-10).sum())
@@ -173,7 +174,7 @@ def _determined(left: FloatArray, n_counts: int, *, known: bool) -> FloatArray |
 
 
 def _to_whole(direction: FloatArray) -> FloatArray:
-    """Scale a group by the smallest factor that makes all its entries whole; NaN where there is none."""
+    """Scale a group by the smallest factor that makes all its entries integers; NaN if there is none."""
     if len(direction) < FEWEST or not (direction / direction[0] > 0).all():
         return np.full(len(direction), np.nan)
     ratios = direction / direction[0] / np.min(direction / direction[0])

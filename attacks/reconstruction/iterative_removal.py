@@ -1,7 +1,7 @@
-"""Iterative removal: rows that follow from counts and sums are taken out, and the search begins anew.
+"""Iterative removal: rows found in counts and sums are subtracted from them, and the search repeats.
 
-Each difference of sums that could be a row is weighed by where it lies, by how often it was found, how
-often independently, and by how far out it lies. docs/attacks/differencing.md explains it.
+Each difference of sums that could be a row is scored by whether it fits its cells, how often it was found,
+how often independently, and how far it lies from the centroids. docs/attacks/differencing.md explains it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from privfed.core.domain import FloatArray
 from privfed.numerics.distances import squared_distances
 
 LEVELS = (0.9999, 0.999, 0.997, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7)
-"""Claims are made from the surest down: a sure one, taken out, decides about others. Others are not made."""
+"""Confidence levels, from the highest down, at which claims are made; none are made below the last.
+
+The surest claims come first, because removing them decides about others.
+"""
 
 # Log-odds of a verified difference, by logistic regression on synthetic mixtures and scikit-learn's data.
 _ODDS, _UNION, _SUPPORT, _REPEATED, _TYPICAL = 1.18, -1.5, 2.02, 0.37, 1.07
@@ -34,12 +37,12 @@ _MOST_SUPPORT, _MOST_REPEATED, _MOST_FEATURES, _FREEDOM = 8, 256, 16, 10
 def removed(
     evidence: Evidence, rng: np.random.Generator, known: tuple[FloatArray, FloatArray] | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return claimed rows, (n_claims, n_features), and how sure each is, (n_claims,).
+    """Return claimed rows, (n_claims, n_features), and the confidence in each, (n_claims,).
 
     Args:
         evidence: counts and sums in public cells.
         rng: draws a projection by which equal vectors are found.
-        known: what was returned for part of the evidence, to go on from.
+        known: the result for part of the evidence, to continue from.
     """
     found = [] if known is None else list(zip(*known, strict=True))
     tolerance = error_of(evidence.observations)
@@ -47,7 +50,8 @@ def removed(
         found = _removed_rows(
             [one for one in evidence.observations if not one.local], [], evidence, tolerance, rng
         )
-    # Cells after local steps are likely, not sure: what needs none of them is claimed first, and tests them.
+    # Cells after several local steps are only likely. Rows that need none of them are claimed first and
+    # test them.
     if tolerance is not None and (known is not None or any(one.local for one in evidence.observations)):
         rows = np.array([point for point, _ in found]).reshape(-1, evidence.n_features)
         held = [one for one in evidence.observations if not one.local or holds(one, rows, 10 * tolerance)]
@@ -63,7 +67,7 @@ def _removed_rows(
     tolerance: float,
     rng: np.random.Generator,
 ) -> list[tuple[FloatArray, float]]:
-    """Take the known rows out of some observations, then claim rows until none is sure enough."""
+    """Remove the known rows from some observations, then claim rows until none is sure enough."""
     if not observations:
         return known
     residual, found = Residual(tuple(observations), tolerance), list(known)
@@ -84,10 +88,10 @@ def _removed_rows(
 def error_of(observations: tuple[Observation, ...]) -> float | None:
     """Return the largest error of a sum, found by comparing the grand totals of all observations.
 
-    Without noise these are equal up to rounding, to float64 or to the grid of a secure sum.
+    Without noise the grand totals are equal, up to rounding to float64 or to the grid of a secure sum.
 
     Returns:
-        The error in the data's units; None where nothing was seen, or noise hides single rows.
+        The error in the data's units; None if nothing was seen, or noise hides single rows.
     """
     if not observations:
         return None
@@ -109,7 +113,7 @@ def _claims(
     scored: tuple[Scored, ...],
     rng: np.random.Generator,
 ) -> list[tuple[FloatArray, float]]:
-    """Make the surest claims on what is left; none where no difference is sure enough."""
+    """Make the surest claims on what is left; none if no difference is sure enough."""
     if not len(found):
         return []
     numbers = groups(found.points, residual.tolerance, rng)
@@ -133,7 +137,7 @@ def _claims(
 def _taken(
     residual: Residual, points: FloatArray, rows: IntArray, sure: FloatArray, chosen: IntArray
 ) -> list[tuple[FloatArray, float]]:
-    """Take claims out one by one, the surest first, as long as there is room for each."""
+    """Remove claims one by one, the surest first; skip those that no longer fit what is left."""
     claims = []
     for i in chosen[np.argsort(-sure[chosen], kind="stable")]:
         if residual.has_room(points[i], rows[:, i]):
@@ -145,9 +149,10 @@ def _taken(
 def typicality(points: FloatArray, scored: tuple[Scored, ...]) -> FloatArray:
     """Return the log-likelihood ratio of a row against a combination x + y - z, from its distance alone.
 
-    With q the squared distance to the nearest centroid in units of its mean: both Student's t in e
-    dimensions with v = 10 degrees of freedom, for rows have outliers, the second of three times the scale:
-    e/2 log 3 - (v + e)/2 log((1 + eq/v) / (1 + eq/3v)). Features depend on each other; so e is at most 16.
+    Let q be the squared distance to the nearest centroid, in units of its mean. Both are modelled by
+    Student's t in e dimensions with v = 10 degrees of freedom, as rows have outliers; a combination has three
+    times the variance. The ratio is e/2 log 3 - (v + e)/2 log((1 + eq/v) / (1 + eq/3v)). As features depend
+    on each other, e is the number of features, but at most 16.
 
     Args:
         points: float64 of shape (n_points, n_features).

@@ -1,9 +1,9 @@
-"""Whole numbers behind a sum of known vectors: the closest vector of a lattice.
+"""Finds the integer coefficients of known vectors in a sum, as a closest-vector problem in a lattice.
 
-A client's number and sum of rows are a combination, by its clusters' sizes, of its clusters' means. Where
-there are fewer equations than clusters, whole numbers are still the only ones that fit to the last digits.
-Lattice reduction finds them: Lenstra, Lenstra, Lovasz, Mathematische Annalen 261, 1982; then Babai's nearest
-plane, Combinatorica 6, 1986.
+A client's sum and number of rows are a combination of its clusters' means, with the clusters' sizes as
+coefficients. Even with fewer equations than clusters, usually only one set of integers fits to the last
+digits. Lattice reduction finds it: Lenstra, Lenstra, Lovasz, Mathematische Annalen 261, 1982; then Babai's
+nearest plane, Combinatorica 6, 1986.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from privfed.attacks.base.measures import IntArray
 from privfed.core.domain import FloatArray
 
 _SCALE = 1e13
-"""Weight of an equation against the size of a solution: about what float64 sums hold."""
+"""Weight of an equation relative to the size of a solution; about the precision of float64 sums."""
 
 _LOVASZ = 0.99
 
 MOST_UNKNOWNS = 20
-"""With fewer equations than unknowns, so many unknowns are tried at most."""
+"""Most unknowns that are tried if there are fewer equations than unknowns."""
 
 
 def whole_combinations(vectors: FloatArray, targets: FloatArray, middle: FloatArray) -> IntArray:
-    """Return for each target whole numbers n with n @ vectors near it; the caller checks how near.
+    """Return for each target integers n with n @ vectors close to it; the caller checks how close.
 
     Args:
         vectors: float64 of shape (n_vectors, n_equations).
         targets: float64 of shape (n_targets, n_equations).
-        middle: size of the numbers that is likeliest, float64 of shape (n_targets,).
+        middle: likeliest size of the integers, float64 of shape (n_targets,).
 
     Returns:
-        Shape (n_targets, n_vectors).
+        The integers, of shape (n_targets, n_vectors).
     """
     size = len(vectors)
     largest = np.abs(vectors).max(axis=0)
@@ -53,10 +53,11 @@ def reduced(basis: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return a reduced basis of the same lattice (LLL), int64 of the basis' shape.
 
     Args:
-        basis: linearly independent vectors, one a row, entries below 2**53.
+        basis: linearly independent vectors, one in each row, with entries below 2**53.
     """
     basis, i = basis.copy(), 1
-    # A bound on the swaps: what rounding might keep from ending is no solution, and is seen not to fit.
+    # Rounding might keep the swaps from ending, so they are limited; a basis that is not reduced then gives
+    # numbers that do not fit, which the caller notices.
     for _ in range(100 * len(basis) ** 2):
         if i >= len(basis):
             break

@@ -1,14 +1,14 @@
-"""What a client's own k-means says about its rows.
+"""Derives counts and sums of a client's rows from the centroids of its own k-means.
 
-A start or a method that clusters clients' own centroids asks for them: alone (gathered), or as counts and
-sums in public cells, out of which they are taken like rows. Each is the mean of the rows in its cell. How
-many rows it is of was not sent, but with the client's number n and sum S of rows
+A start or a method that clusters clients' own centroids asks for these, either directly (gathered) or as
+counts and sums in public cells, from which they are recovered like rows. Each centroid c_j is the mean of
+the n_j rows in its cell. The n_j were not sent, but with the client's number n and sum S of rows
 
     sum_j n_j c_j + x_1 + ... + x_m = S    and    sum_j n_j + m = n,
 
-where the x are the rows that stand alone, whose centroids were left out, and the n_j are whole. These
-follow (`privfed.attacks.reconstruction.lattice`) once the x are known; so the counts and sums of one more
-partition do.
+where the x are rows that are alone in their cell, whose centroids were left out. Once the x are known, the
+integers n_j follow (`privfed.attacks.reconstruction.lattice`), and with them the counts and sums of a further
+partition.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from privfed.questions.gathered import GatheredPoints
 from privfed.questions.local_points import LocalPoints, PointCells, PointSums
 
 _OUTERMOST = 12
-"""Rows that may stand alone in a client's own clustering: so many, the farthest from its centroids."""
+"""Number of rows, those farthest from its centroids, that may be alone in a cell of a client's clustering."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalClustering:
-    """What was seen of a client's own partition of its rows.
+    """Holds what was seen of a client's own partition of its rows.
 
     Args:
-        most: its cells; means of cells with a single row, or none, are missing from what was seen.
-        cells: the partition where it is public; None where it is that around the client's own means.
-        sent: sets of means that were sent by themselves, or could be read off the cells of one sum.
-        observations: counts and sums of the means, each counting one, in public cells.
+        most: number of its cells; means of cells with one row or none were not sent.
+        cells: the partition, if it is public; None if its cells are those around the client's own means.
+        sent: sets of means that were sent directly, or could be read from the cells of one sum.
+        observations: counts and sums of the means in public cells, where each mean counts once.
     """
 
     most: int
@@ -56,14 +56,14 @@ class LocalClustering:
 
 
 def of_clustering(question: Question) -> bool:
-    """Say whether a question is about a clustering of a client's own."""
+    """Say whether a question is about a client's own clustering."""
     if not isinstance(question, GatheredPoints | PointCells | PointSums):
         return False
     return isinstance(question.points, SteppedMeans | KMeansCentroids | LocalCentroids)
 
 
 def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClustering]:
-    """Collect what was asked about each of the client's own clusterings."""
+    """Collect what was seen of each of the client's own clusterings."""
     asked_about: dict[tuple[object, ...], tuple[LocalPoints, list[tuple[SumView, Statistics]]]] = {}
     for one, statistics in seen:
         question = asked(one)
@@ -80,7 +80,7 @@ def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClus
 
 
 def _apart(one: tuple[SumView, Statistics]) -> FloatArray:
-    """Return the means of all cells; where one holds two means, the counts will not come out."""
+    """Return the mean of each cell's points; if a cell holds two, no integer counts will fit later."""
     statistics = one[1]
     if "point" in statistics:
         return statistics["point"][statistics["weight"] > 0]
@@ -109,8 +109,8 @@ def _counted(own: Sequence[tuple[SumView, Statistics]]) -> tuple[Observation, ..
 def completed(clustering: LocalClustering, taken: FloatArray, offered: FloatArray) -> tuple[FloatArray, ...]:
     """Return the sets of means that a clustering may have.
 
-    Two means that share a cell in all sums are known by their sum only. Others of the client's clusterings
-    often have one of them.
+    If two means share a cell in all sums, only their sum is known. Often one of them also occurs in another
+    of the client's clusterings.
 
     Args:
         clustering: what was seen.
@@ -140,13 +140,13 @@ def observed(
 
     Args:
         clustering: the partition.
-        means: those that were seen, float64 of shape (n_means, n_features).
-        rows: rows of the client that are known, (n_known, n_features).
-        evidence: says how many rows the client has, and their sum.
-        sequence: that of the observation.
+        means: the means that were seen, float64 of shape (n_means, n_features).
+        rows: known rows of the client, (n_known, n_features).
+        evidence: holds the number and the sum of the client's rows.
+        sequence: number of the sequence that the observation gets.
 
     Returns:
-        None where these were not seen, no whole numbers fit, or known rows do not lie in its cells.
+        The observation; None if number and sum were not seen, no integers fit, or known rows contradict it.
     """
     n_rows, row_sum = evidence.n_rows, evidence.row_sum
     if row_sum is None or not 0 < len(means) <= max(len(row_sum) + 1, MOST_UNKNOWNS):
@@ -182,7 +182,7 @@ def _error(means: FloatArray, n_rows: float) -> float:
 
 
 def _sizes(means: FloatArray, targets: FloatArray) -> tuple[int, FloatArray] | None:
-    """Return the first target that the means make up in whole numbers, and these numbers."""
+    """Return the first target that is an integer combination of the means, and the integers."""
     vectors = _counted_in(means)
     sizes = whole_combinations(vectors, targets, targets[:, -1] / len(means))
     error = np.abs(sizes @ vectors - targets).max(axis=1)

@@ -1,4 +1,4 @@
-"""What is left of counts and sums once claimed rows are taken out of them, and what fits into it."""
+"""Counts and sums that are left once claimed rows are subtracted, and which rows still fit into them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from privfed.numerics.distances import cell_sums
 BoolArray = npt.NDArray[np.bool_]
 
 _WRONG = 0.1
-"""Share of the observations of likely cells that may speak against a row: the rounds that are no further than
-a row or two from rest."""
+"""Largest share of the observations with likely cells that may contradict a row."""
 
 
 class Residual:
-    """Counts and sums of all cells of all observations, in one table; a table row is one cell.
+    """Holds counts and sums of all cells of all observations in one table, with one cell in each table row.
 
     Args:
         observations: what was seen; copied.
         tolerance: largest error of a sum, in the data's units.
 
     Attributes:
-        counts: rows left in each cell, float64 of shape (n_table,).
-        sums: their sums, (n_table, n_features).
+        counts: number of rows left in each cell, float64 of shape (n_table,).
+        sums: sums of these rows, (n_table, n_features).
         shown: whether the cell's statistics were seen.
-        whole: rows of each cell before any was taken out.
-        of: the observation of each cell; cell: its number there.
-        sequence: the sequence of each observation.
-        likely: whether its cells are likely only; wrong: whether a row that was taken out showed that they
-            were others, shape (n_observations,).
-        doubt: what is taken off the log-odds of a row that shows in likely cells only, (n_observations,).
+        whole: number of rows in each cell before any was removed.
+        of: the observation of each cell.
+        cell: the cell's number in its observation.
+        sequence: the sequence of each observation, (n_observations,).
+        likely: whether an observation's cells are only likely, (n_observations,).
+        wrong: whether a removed row contradicted an observation's likely cells, (n_observations,).
+        doubt: what is subtracted from the log-odds of a row that appears only in likely cells,
+            (n_observations,).
     """
 
     def __init__(self, observations: tuple[Observation, ...], tolerance: float) -> None:
@@ -65,19 +66,19 @@ class Residual:
         return self._observations[number].cells.place(points)
 
     def rows_of(self, members: IntArray) -> IntArray:
-        """Return the table rows of observations of equally many cells, (n_members, n_cells)."""
+        """Return the table rows of observations with the same number of cells, (n_members, n_cells)."""
         return self.first[members][:, None] + np.arange(len(self._observations[members[0]].counts))
 
     def fits(self, points: FloatArray, rows: IntArray) -> BoolArray:
-        """Say of each point whether it can be among what is left.
+        """Say which points can be among the rows that are left.
 
-        In each observation its cell must hold a row; if it holds one, that is the point; if more, the
-        mean of the others lies in the cell, for cells are convex. Of the observations whose cells are
-        likely, a few may say otherwise.
+        In each observation the point's cell must hold a row. If it holds one, that row must be the point; if
+        more, the mean of the others must lie in the cell, as cells are convex. A few observations with only
+        likely cells may contradict this.
 
         Args:
             points: float64 of shape (n_points, n_features).
-            rows: what `place` says of them.
+            rows: table rows of the points, from `place`.
         """
         possible = np.ones(len(points), dtype=np.bool_)
         against = np.zeros(len(points))
@@ -94,9 +95,9 @@ class Residual:
         return possible & (against <= self._most_against())
 
     def has_room(self, point: FloatArray, rows: IntArray) -> bool:
-        """Say whether one point's cells still hold a row each, and a last one is that point.
+        """Say whether each of a point's cells still holds a row, which must be the point if it is the last.
 
-        Of the observations whose cells are likely, a few may say otherwise.
+        A few observations with only likely cells may contradict this.
 
         Args:
             point: float64 of shape (n_features,).
@@ -107,7 +108,7 @@ class Residual:
         return bool(room[~self.likely].all()) and against <= self._most_against()
 
     def remove(self, point: FloatArray, rows: IntArray) -> None:
-        """Take a point out of its cells; leave out observations of likely cells that have no room for it.
+        """Remove a point from its cells; mark observations with likely cells as wrong if it does not fit.
 
         Args:
             point: float64 of shape (n_features,).
@@ -118,28 +119,28 @@ class Residual:
         self.counts[rows] -= 1.0
         self.sums[rows] -= point
         emptied = rows[self.counts[rows] == 0]
-        # What rounding left there would look like data.
+        # What rounding leaves in an emptied cell would look like data.
         self.sums[emptied] = np.where(
             np.abs(self.sums[emptied]) <= 10 * self.tolerance, 0, self.sums[emptied]
         )
 
     def _room(self, points: FloatArray, rows: IntArray) -> BoolArray:
-        """Say of points, or of one, whether the table rows hold a row, and a last one is the point."""
+        """Say whether table rows still hold a row for each point, which must be the point if it is the last."""
         left = self.counts[rows] - 1.0
         last = np.abs(self.sums[rows] - points).max(axis=1) <= self.tolerance
         return np.asarray(~self.shown[rows] | (left > 0) | ((left == 0) & last))
 
     def _most_against(self) -> float:
-        """Return how many observations of likely cells may speak against a point."""
+        """Return how many observations with likely cells may contradict a point."""
         return _WRONG * float((self.likely & ~self.wrong).sum())
 
 
 def holds(observation: Observation, rows: FloatArray, tolerance: float) -> bool:
-    """Say whether an observation can be of rows that are known, and others.
+    """Say whether an observation is consistent with rows that are known.
 
     Args:
-        observation: counts and sums; of cells that are not shown nothing is asked.
-        rows: float64 of shape (n_known, n_features).
+        observation: counts and sums; cells that are not shown are not checked.
+        rows: the known rows, float64 of shape (n_known, n_features).
         tolerance: largest error of a sum.
     """
     cells, shown = observation.cells, observation.cells.shown

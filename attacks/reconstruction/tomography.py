@@ -1,8 +1,8 @@
-"""A client's distribution from counts alone: how many of its rows lie in each public cell, round by round.
+"""Estimates a client's distribution from counts alone: how many of its rows lie in each round's cells.
 
-Voronoi tomography: particles that start as the public distribution are re-weighted until each cell holds as
-much weight as the client said (iterative proportional fitting of the mean over rounds; equation in
-docs/attacks/tomography.md). Sums and centroids are not looked at.
+Voronoi tomography: particles drawn from the public distribution are re-weighted until each cell has the
+client's share of weight (iterative proportional fitting of the mean over rounds; equation in
+docs/attacks/tomography.md). Sums of rows and the client's centroids are not used.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Tomography(PassiveAttack[Particles]):
     """Fits weighted particles to the counts of one client, or of totals.
 
     Args:
-        client: position of the client whose answers are read; None reads the totals.
-        n_particles: particles that are drawn from the prior.
-        n_iter: most re-weightings.
+        client: position of the client whose answers are read; None reads totals.
+        n_particles: number of particles drawn from the prior.
+        n_iter: most re-weighting steps.
     """
 
     paper: ClassVar[str] = "own; expectation-maximisation of emission tomography, Shepp and Vardi 1982"
@@ -71,10 +71,10 @@ class Tomography(PassiveAttack[Particles]):
 
 
 def fitted_weights(particles: FloatArray, observations: tuple[Observation, ...], n_iter: int) -> FloatArray:
-    """Return weights under which the particles' share of each cell is the rows' share of it.
+    """Return weights under which each cell has the same share of the particles as of the rows.
 
-    Each step multiplies a particle's weight by the mean over the sums of (rows' share / particles' share)
-    of its cell, which never lowers the likelihood of the counts.
+    Each step multiplies a particle's weight by the mean, over the sums, of (rows' share / particles' share)
+    in its cell, which never lowers the likelihood of the counts.
 
     Args:
         particles: float64 of shape (n_particles, n_features).
@@ -88,7 +88,7 @@ def fitted_weights(particles: FloatArray, observations: tuple[Observation, ...],
     usable = [one for one in observations if np.maximum(one.counts, 0.0).sum() > 0]
     if not usable:
         return weights
-    # Under noise counts may be negative: no cell holds less than nothing.
+    # Noise can make counts negative; these are read as zero.
     shares = [np.maximum(one.counts, 0.0) / np.maximum(one.counts, 0.0).sum() for one in usable]
     first = np.concatenate([[0], np.cumsum([len(share) for share in shares])])
     cells: IntArray = np.stack([one.cells.place(particles) for one in usable]) + first[:-1, None]
