@@ -125,7 +125,7 @@ class Residual:
         )
 
     def _room(self, points: FloatArray, rows: IntArray) -> BoolArray:
-        """Say whether table rows still hold a row for each point, which must be the point if it is the last."""
+        """Say whether table rows still hold a row for each point; a last row must be the point itself."""
         left = self.counts[rows] - 1.0
         last = np.abs(self.sums[rows] - points).max(axis=1) <= self.tolerance
         return np.asarray(~self.shown[rows] | (left > 0) | ((left == 0) & last))
