@@ -1,4 +1,4 @@
-"""Engines: what carries requests to clients and replies back."""
+"""Engines, which carry requests to clients and replies back."""
 
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine

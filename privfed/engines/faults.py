@@ -1,4 +1,4 @@
-"""Faults that a simulation injects: what real clients and networks do wrong."""
+"""Faults of clients and networks that a simulation injects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Fault:
     Args:
         client: position of the client.
         stage: stage in which it fails ("advertise", "prepare", "collect", "unmask"); None for any.
-        kind: "drop" (the request never arrives), "lost-reply" (it is answered, the reply is lost),
-            "late" (the reply arrives in the next exchange), "twice" (it arrives in this and in the
-            next), "garbage" (random bytes in its place), "truncate" (the reply without its last half).
+        kind: "drop" (the request never arrives), "lost-reply" (the client answers, but the reply is lost),
+            "late" (the reply arrives in the next exchange), "twice" (the reply arrives in this exchange and
+            in the next), "garbage" (random bytes replace it), "truncate" (only its first half arrives).
         sums: numbers of the sums in which it fails; None for all.
     """
 

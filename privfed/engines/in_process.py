@@ -1,4 +1,4 @@
-"""The in-process engine: all clients in this process. A simulation: there is no boundary of trust."""
+"""The in-process engine, which simulates all clients in this process, without a trust boundary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privfed.privacy.noised import Noised
 
 
 class _Generators(Sequence[np.random.Generator]):
-    """The clients' generators of one sum, each made when it is first used: most questions draw nothing."""
+    """The clients' generators for one sum, each made when first used, since most questions draw nothing."""
 
     def __init__(self, seed: int, names: Sequence[str], index: int) -> None:
         self._seed, self._names, self._index = seed, names, index
@@ -43,7 +43,7 @@ _Answer = tuple[Statistics, int]
 
 
 class AnswerError(Exception):
-    """A question's code failed on a client's rows; the cause says how, in that client's own log only."""
+    """A question's code failed on a client's rows; the cause goes to that client's own log only."""
 
 
 class Pool:
@@ -51,9 +51,9 @@ class Pool:
 
     Args:
         data: each client's data, by position.
-        names: each client's name, by position; keys its generator.
+        names: each client's name, by position; it seeds the client's generator.
         seed: of the clients' simulation randomness.
-        logs: each client's own log of errors, by position; by default that of the process.
+        logs: each client's own error log, by position; by default the process's log.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Pool:
         self._answers: dict[int, _Answer | BaseException] = {}
 
     def expect(self, members: Iterable[int]) -> None:
-        """Name the clients that the next questions go to."""
+        """Set the clients that will be asked the next questions."""
         self._members = tuple(members)
 
     def answerer(self, client: int) -> Answerer:
@@ -82,7 +82,7 @@ class Pool:
                 members = self._members if client in self._members else (client,)
                 self._answers = self._answer_all(question, index, members)
                 self._question, self._index = question, index
-            # Once each: a sum that is asked again gets noise of its own.
+            # Each answer is used once, so that a sum that is asked again gets fresh noise.
             found = self._answers.pop(client)
             if isinstance(found, BaseException):
                 raise AnswerError("this client's answer failed") from found
@@ -96,7 +96,7 @@ class Pool:
         try:
             return {**self._in_one_pass(question, index, members, self._data)}
         except ERRORS:
-            # One by one, as if each were alone: one client's error is not the others'.
+            # Clients are asked again one by one, so that an error affects that client only.
             return {i: self._alone(question, index, i) for i in members}
 
     def _alone(self, question: Question, index: int, client: int) -> _Answer | BaseException:
@@ -106,7 +106,7 @@ class Pool:
             if not isinstance(question, Noised):
                 return error
             note(self._logs[client], error)
-        # Under noise everyone answers: no refusal may tell that rows were too many, say, to be clipped.
+        # Noised questions are always answered: a refusal, say for lack of memory, would depend on the rows.
         nothing = ClientData(np.empty((0, question.ranges.n_features)))
         return self._in_one_pass(question, index, (client,), {client: nothing})[client]
 
@@ -127,13 +127,13 @@ class Pool:
 
 
 class InProcessEngine:
-    """Hands requests to clients in this process, with faults where they are wanted.
+    """Delivers requests to clients in this process, and injects faults.
 
     Args:
         clients: the clients, by position.
-        pool: their data, told which clients the next questions go to; None where they hold their own.
-        faults: what goes wrong.
-        rng: draws the bytes of "garbage" faults.
+        pool: the clients' data, if it answers for several clients in one pass; None if each holds its own.
+        faults: the faults to inject.
+        rng: source of the bytes of "garbage" faults.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class InProcessEngine:
         self._late: Replies = []
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
-        """Deliver the requests in order; replies that were held back arrive first."""
+        """Deliver the requests in order; late replies of the last exchange arrive first."""
         if self._pool is not None:
             self._pool.expect(exchange.requests if exchange.answering is None else exchange.answering)
         replies, self._late = self._late, []

@@ -1,7 +1,7 @@
-"""Logs of simulated clients' own errors: what would lie on each client's machine, and goes to nobody else.
+"""Logs of simulated clients' own errors, which a real client would keep on its own machine.
 
-An error in a client's own code (a question, a user's weighting, its disk) leaves as a code that tells no
-more. Who extends the product finds here which error it was.
+An error in a client's own code (a question, a user's weighting, its disk) leaves the client only as the code
+of a refusal. These logs show developers which error it was.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from pathlib import Path
 from privfed.core.files import make_folder, open_file
 
 MOST_BYTES = 1 << 20
-"""A log takes no more once it is so long: who asks could fill a client's disk with errors."""
+"""Length above which a log takes no more errors, so that a coordinator cannot fill a client's disk."""
 
 _LOG = logging.getLogger("privfed")
 
 
 class ClientLogs:
-    """The logs of the clients of one federation; nothing is there before the first error.
+    """The error logs of one federation's clients; files are made at the first error.
 
     Args:
-        folder: where they lie, a file for each client; None for a fresh folder of the system's own for
-            temporary files.
-        silent: say nothing of them in the process's log: under differential privacy that there was an
-            error depends on rows.
+        folder: folder with a file for each client; None for a new temporary folder.
+        silent: do not mention errors in the process's log, since under differential privacy whether there
+            was one depends on rows.
     """
 
     def __init__(self, folder: Path | None, *, silent: bool = False) -> None:
@@ -40,9 +39,9 @@ class ClientLogs:
 
     @property
     def where(self) -> str:
-        """What was written to: a file, and how many more there are in its folder; empty for nothing.
+        """The first file that was written, and how many more there are; empty if there is none.
 
-        Empty where the logs are silent, too: an error that the coordinator reads must not depend on rows.
+        It is also empty for silent logs, since the coordinator's errors must not depend on rows.
         """
         if self._silent:
             return ""
@@ -50,14 +49,14 @@ class ClientLogs:
         return f"{self._written[0]}{more}" if self._written else ""
 
     def path(self, client: int) -> Path:
-        """Return a client's file, in a folder that is there."""
+        """Return a client's file, after making its folder where it is missing."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privfed-clients-"))
         make_folder(self._folder)
         return self._folder / f"{client}.log"
 
     def wrote(self, path: Path) -> None:
-        """Take note that a file was written to, and say so once."""
+        """Record that a file was written; the first time, mention it in the process's log."""
         if path in self._written:
             return
         if not self._written and not self._silent:
@@ -66,10 +65,10 @@ class ClientLogs:
 
 
 class FileLog:
-    """One client's log: times and tracebacks, in a file that only its owner may read.
+    """One client's error log, with times and tracebacks, in a file that only its owner may read.
 
     Args:
-        logs: of the federation.
+        logs: the federation's logs.
         client: position of the client.
     """
 
@@ -77,7 +76,7 @@ class FileLog:
         self._logs, self._client = logs, client
 
     def note(self, error: BaseException) -> None:
-        """Keep an error, with its traceback."""
+        """Record an error with its traceback."""
         path = self._logs.path(self._client)
         lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n", *traceback.format_exception(error), "\n"]
         with open_file(path, "a", encoding="utf-8", errors="backslashreplace") as file:

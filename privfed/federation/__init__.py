@@ -1,1 +1,1 @@
-"""How a federation is opened: from parameters to an agreement, to parties behind a secure sum."""
+"""Opening a federation: parameters become an agreement, and clients become parties of a secure sum."""

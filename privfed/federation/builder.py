@@ -1,4 +1,4 @@
-"""What the parties of a fit agree on: the configuration, from an estimator's parameters."""
+"""Building the configuration that the parties of a fit agree on, from an estimator's parameters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from privfed.privacy.server_noise import scheduled
 from privfed.protocols.registry import by_name
 
 SPARE_SUMS = 64
-"""Sums beyond the algorithm's own that clients agree to answer: repeated ones, and metrics after the fit."""
+"""Additional sums that clients agree to answer, for repeated ones and for metrics after the fit."""
 
 
 def protocol_of(protocol: str | SecureSum) -> SecureSum:
-    """Return the secure sum of a name, or the configured object itself.
+    """Return the secure sum with a name, or the configured object itself.
 
     Raises:
-        ArgumentError: no such protocol.
+        ArgumentError: there is no such protocol.
     """
     if isinstance(protocol, str):
         return by_name(protocol)
@@ -40,10 +40,10 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
 def cohort_rule(
     n_clients: int, clients_per_round: int | None, cohorts: Sequence[Sequence[int]] | None, seed: int
 ) -> CohortRule:
-    """Return the rule that names each round's clients.
+    """Return the rule that determines each round's clients.
 
     Raises:
-        ArgumentError: both are given, or one is out of bounds.
+        ArgumentError: both `clients_per_round` and `cohorts` are given, or one is out of bounds.
     """
     if clients_per_round is not None and cohorts is not None:
         raise ArgumentError("pass clients_per_round or cohorts, not both.")
@@ -89,21 +89,21 @@ def configuration_of(
     """Return what the parties of a fit agree on.
 
     Args:
-        clients: with their rows.
+        clients: the clients.
         protocol: the secure sum.
-        algorithm: canonical text of what will run.
-        max_sums: most sums that it asks for.
-        n_clusters: clusters that it looks for, among all rows or a client's own; None for none.
-        rule: names each round's clients.
+        algorithm: the algorithm and its parameters, as canonical text.
+        max_sums: most sums that the algorithm asks for.
+        n_clusters: number of clusters of the fit, or of a client's own clustering; None without any.
+        rule: determines each round's clients.
         seed: of the clients' simulation randomness.
         domain: declared domain, or None.
-        privacy: what is claimed, or None.
-        runs: what will run, where one algorithm asks everything; noise of the server needs it.
+        privacy: the guarantee that is claimed, or None.
+        runs: the algorithm, if a single one asks all questions; noise of the server needs it.
 
     Raises:
         ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or
-            the server would noise sums that it opens.
-        PrivacyError: the server would noise sums that are not fixed before.
+            the server would add noise to sums that it can read.
+        PrivacyError: the server would add noise to sums that are not fixed before the first.
     """
     if privacy is not None:
         if domain is not None and domain is not privacy.domain:
@@ -135,10 +135,11 @@ def configuration_of(
 
 
 def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: int) -> Terms:
-    """Return the sum's terms for these clients; a single one is told how several are passed.
+    """Return the secure sum's terms for these clients.
 
     Raises:
-        ArgumentError: the protocol cannot protect so few clients.
+        ArgumentError: the protocol cannot protect so few clients; for a single client, the message says how
+            to pass several.
     """
     n_clients = len(clients.names)
     try:

@@ -1,4 +1,4 @@
-"""What a run claims of differential privacy, and against whom."""
+"""The differential-privacy claim of a federation's run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privfed.privacy.ledger import BudgetLedger
 
 
 def claim_of(federation: Federation, protocol: SecureSum) -> PrivacySpent | None:
-    """Return what a run says of its differential privacy, a rehearsal included; None without any."""
+    """Return the claim of a run, a rehearsal's included; None without differential privacy."""
     ledger = federation.ledger
     if not isinstance(ledger, BudgetLedger):
         return None

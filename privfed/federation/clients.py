@@ -1,4 +1,4 @@
-"""From what users pass to `fit` to named clients with checked data."""
+"""Conversion of the data that users pass to `fit` into named clients with checked rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Clients:
     """Named clients and their data.
 
     Args:
-        names: by position; a client's position, or its group id, as text.
-        data: by position.
-        rows: by position, the rows of the table that was passed, or None for a list of arrays.
-        columns: names of the columns, where all clients' tables have them.
+        names: name of each client, by position; by default its position or its group id, as text.
+        data: data of each client, by position.
+        rows: row numbers of each client in the table that was passed, by position; None for a list of
+            arrays.
+        columns: names of the columns, where all clients' tables have names.
     """
 
     names: tuple[str, ...]
@@ -53,12 +54,12 @@ def _n_axes(table: Any) -> int:
 
 
 def check_given(X: Any) -> None:
-    """Refuse what is neither a list of tables nor a table, and values that are no numbers.
+    """Check that `X` is a table or a list of tables, and holds numbers.
 
-    scikit-learn, which would refuse them too, knows of no clients, and quotes values.
+    scikit-learn's own checks come later; their messages know no clients, and quote values.
 
     Raises:
-        DataError: it is not what `fit` takes; the message says how to pass it.
+        DataError: `fit` cannot take it; the message says how to pass it.
     """
     if isinstance(X, Mapping) and not issparse(X):  # Some sparse tables are mappings.
         raise DataError("X is a mapping; pass list(X.values()), and client_names=list(X).")
@@ -77,7 +78,7 @@ def check_given(X: Any) -> None:
     table = np.asarray(X)
     if table.ndim == 0 or table.dtype.kind not in "OUS":
         return
-    with suppress(TypeError):  # scikit-learn's words for objects that are neither text nor numbers do.
+    with suppress(TypeError):  # For other objects than text and numbers, scikit-learn's message suffices.
         try:
             table.astype(np.float64)
         except ValueError:
@@ -99,18 +100,18 @@ def gather(
         X: a list of tables, or one table.
         groups: with one table: the client of each row.
         y: labels, integer codes: a list for a list of tables.
-        names: of all clients, in the order of their positions: of the tables of a list, or all that
-            `groups` may name. One that it does not name holds no rows.
-        domain: what rows must lie in.
+        names: names of all clients, in the order of their positions: those of the tables in a list, or all
+            that `groups` may contain. A client that is not in `groups` holds no rows.
+        domain: domain in which rows must lie.
         private: whether differential privacy is claimed. A client may then hold no rows, and rows may lie
-            outside the domain: an error would tell of them. A list of clients that is read off the rows
-            would tell too: with `groups` it is to be declared.
+            outside the domain, since an error would depend on rows. So would a list of clients that is found
+            in the rows: with `groups`, `names` are required.
 
     Raises:
         DataError: no clients, a client without rows, NaN or infinity, text, other columns, repeated names,
             or rows outside the declared domain; the message names the client.
-        ArgumentError: `names` are no names, or there is nothing that they could name.
-        PrivacyError: with `groups` and `private`, no `names`.
+        ArgumentError: `names` are not names, or `X` is one table without `groups`.
+        PrivacyError: `names` are missing with `groups` and `private`.
     """
     check_given(X)
     known = None if names is None else _checked_names(names)
@@ -124,9 +125,9 @@ def gather(
         clients = _lone(_whole_table(X, private))
     elif known is None and private:
         raise PrivacyError(
-            "under differential privacy the clients are declared: a list of those that have rows would tell "
-            "whose only row is in the data. Pass client_names=[...], all of them, with groups, or a list of "
-            "tables, one a client."
+            "under differential privacy the clients must be declared: a list of those that have rows would "
+            "show whose only row is in the data. Pass client_names=[...], all of them, with groups, or a "
+            "list of tables, one a client."
         )
     else:
         clients = _from_table(_whole_table(X, private), groups, y, known)
@@ -139,7 +140,7 @@ def gather(
 def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ArgumentError(f"client_names must be a list of names, got client_names={names!r}.")
-    # Text, as the names that are read off the rows are: the number 3 and the text "3" are one client.
+    # Names are text, as those found in rows: the number 3 and the text "3" are the same client.
     known = tuple(map(str, names))
     if not known:
         raise ArgumentError("client_names names no client; name all that take part.")
@@ -147,7 +148,7 @@ def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _table(X: Any, name: str) -> FloatArray:
-    # Not scikit-learn's check: its messages quote values.
+    # This replaces scikit-learn's check, whose messages quote values.
     try:
         table = np.asarray(X)
         rows = table.astype(np.float64) if table.dtype.kind in "buifO" else None
@@ -163,7 +164,7 @@ def _table(X: Any, name: str) -> FloatArray:
 
 
 def _columns(X: Sequence[Any], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of the columns that all tables have, or None; those that have any must agree."""
+    """Return the names of the columns, or None if some table has none; tables with names must agree."""
     found = [(name, getattr(one, "columns", None)) for name, one in zip(names, X, strict=True)]
     named = [(name, tuple(map(str, columns))) for name, columns in found if columns is not None]
     for name, columns in named[1:]:
@@ -228,7 +229,7 @@ def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] |
         raise DataError(
             f"groups names the client {unknown[0]!r}, which client_names does not; name all clients in it."
         )
-    # Each row's client by its position in `names`, of which some may have no rows.
+    # The position of each row's client in `names`, where some clients may have no rows.
     owner = np.array([positions[name] for name in found], dtype=np.intp)[owner]
     rows = tuple(np.flatnonzero(owner == i) for i in range(len(names)))
     data = tuple(ClientData(table[own], None if labels is None else labels[own]) for own in rows)
@@ -256,7 +257,7 @@ def _check_rows(clients: Clients, domain: Domain | None) -> None:
             )
         if domain is None:
             continue
-        # Which client must mend its data is said, and no number of what it holds.
+        # The message names the client that must correct its data, but gives no number about its rows.
         if not domain.contains(data.features).all():
             raise DataError(f"client {name} has rows outside the domain; declare a larger one, or clip them.")
         if domain.max_rows is not None and data.n_rows > domain.max_rows:

@@ -1,13 +1,13 @@
-"""What lies in a fit's folder beside its transcript, and which fit may use it.
+"""The files in a fit's folder, and which fit may use them.
 
-    transcript.jsonl              the agreement, then what was asked and what was opened
-    clients/<position>.ledger     how much of its budget each client has spent
-    local/<position>/             a client's own run, whose noised centers it takes part with
+    transcript.jsonl              the agreement, then the questions asked and the totals opened
+    clients/<position>.ledger     the share of its budget that each client has spent
+    local/<position>/             a client's own run, whose noised centers it contributes
 
-The transcript's first line, the agreement, is written before anything else: what lies beside it belongs to
-it. A fresh fit takes nothing of that, and begins in a folder that holds none. `resume` goes on with all of
-it: under the same agreement, which is compared, and with the same rows, which are not: whatever tells two
-tables apart, a hash of them too, would tell whoever reads the folder of the rows.
+The agreement, which is the transcript's first line, is written first, and the other files belong to it. A new
+fit begins only in a folder without such files. `resume` continues with all of them, under the same agreement
+and with the same rows. It checks the agreement but not the rows: any stored fingerprint of the rows, even a
+hash, would reveal something about them to readers of the folder.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from privfed.privacy.pricing import cost
 
 CLIENTS = "clients"
 LOCAL = "local"
-"""Folder in a run's folder in which each client's own run lies, by its position."""
+"""Subfolder of a run's folder with the clients' own runs, by position."""
 
 
 _ROUNDING = 1e-9
 
 
 def folder_to_resume(run_dir: str | Path | None) -> Path:
-    """Return the folder of a run that is to be finished.
+    """Return the folder of the run to resume.
 
     Raises:
-        ArgumentError: none was named.
+        ArgumentError: none was given.
     """
     if run_dir is None:
         raise ArgumentError("resume needs run_dir, the folder of the run that is to be finished.")
@@ -45,25 +45,25 @@ def check_fresh(folder: Path) -> None:
     """Check that a fit may begin in a folder.
 
     Raises:
-        RunFolderError: it holds a run, or what clients spent or found in one.
+        RunFolderError: it holds a run, or clients' ledgers or local runs of another fit.
     """
     if has_begun(folder):
         raise RunFolderError(f"{folder} already holds a run; resume it or name another folder.")
     for left in (folder / CLIENTS, folder / LOCAL):
         if left.exists() and any(left.iterdir()):
             raise RunFolderError(
-                f"{left} was left by another fit, and made of its rows; name another folder for this one."
+                f"{left} was left by another fit and depends on its rows; name another folder for this one."
             )
 
 
 def folders_of(run_dir: Path) -> list[Path]:
-    """Return the folders of the clients' own runs in a run's folder, by position; none without any."""
+    """Return the folders of the clients' own runs in a run's folder, ordered by position."""
     found = [one for one in (run_dir / LOCAL).glob("*") if one.name.isdecimal()]
     return sorted(found, key=lambda one: int(one.name))
 
 
 def ledger_of(folder: Path, client: int) -> FileStore:
-    """Return where a client keeps how much of its budget it has spent, as a share of it."""
+    """Return the store of the share of its budget that a client has spent."""
     path = folder / CLIENTS / f"{client}.ledger"
 
     def read(content: bytes) -> float:
@@ -76,10 +76,10 @@ def ledger_of(folder: Path, client: int) -> FileStore:
 
 
 def check_ledgers(folder: Path, configuration: Configuration, transcript: Transcript) -> None:
-    """Check that no client has forgotten what its answers in a transcript cost.
+    """Check that each client's ledger contains the costs of its answers in a transcript.
 
     Raises:
-        RunFolderError: a ledger is missing, damaged, or of an earlier time.
+        RunFolderError: a ledger is missing, damaged, or an older copy.
     """
     paid = [0.0] * len(configuration.clients)
     for asked, total in transcript.totals():
@@ -91,9 +91,9 @@ def check_ledgers(folder: Path, configuration: Configuration, transcript: Transc
         try:
             spent = ledger_of(folder, i).load() or 0.0
         except StateError as error:
-            raise RunFolderError(f"{error} Begin anew in another folder.") from None
+            raise RunFolderError(f"{error} Begin a new run in another folder.") from None
         if spent < paid[i] - _ROUNDING:
             raise RunFolderError(
-                f"{folder / CLIENTS} does not say what client {name!r} spent on its answers: its ledger is "
-                "missing, or an older copy. Begin anew in another folder."
+                f"{folder / CLIENTS} does not show what client {name!r} spent on its answers: its ledger is "
+                "missing, or an older copy. Begin a new run in another folder."
             )

@@ -1,4 +1,4 @@
-"""Opens a federation of clients in this process: protocol, engine, transcript, ledgers."""
+"""Opening a federation of clients in this process: protocol, engine, transcript, ledgers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Simulation:
     """How clients are simulated in this process (`engine=` of the estimators).
 
     Args:
-        faults: what goes wrong.
+        faults: the faults to inject.
         record: "digests", or "messages" to keep masked bytes whole in the transcript.
-        logs: folder of the clients' own logs, where errors in their code go with their tracebacks. By
-            default `clients` in the run's folder; without one, and under differential privacy, where an
-            error tells of the rows, a fresh folder `privfed-clients-...` among the system's temporary files.
+        logs: folder of the clients' own error logs, with tracebacks. By default `clients` in the run's
+            folder; without such a folder, and under differential privacy, where errors depend on rows, a
+            new temporary folder `privfed-clients-...`.
     """
 
     faults: Sequence[Fault] = ()
@@ -65,7 +65,7 @@ def simulate(
 ) -> Federation:
     """Return a federation of in-process clients, with fresh identities.
 
-    Under differential privacy each client has a ledger of its own, on disk where the run has a folder.
+    Under differential privacy each client has its own ledger, on disk where the run has a folder.
     """
     simulation = Simulation() if simulation is None else simulation
     folder = None if run_dir is None else Path(run_dir)
@@ -74,7 +74,7 @@ def simulate(
     session, sides = protocol.parties(configuration, dict.fromkeys(positions, policy or ClientPolicy()))
     data = clients.data
     if configuration.privacy is not None and domain is not None:
-        # Questions know the box around a ball: each client moves its own rows onto the ball.
+        # Questions only know the bounding box of a ball, so that clients clip their rows to the ball here.
         data = tuple(own.inside(domain) for own in data)
     logs = _logs(simulation, configuration, folder)
     pool = Pool(data, clients.names, configuration.seed, [logs.of(i) for i in positions])
@@ -143,9 +143,9 @@ def open_over(
     random_state: int = 0,
     privacy: Privacy | None = None,
 ) -> Federation:
-    """Return a federation over client arrays, for questions of their own (metrics).
+    """Return a federation over client arrays, outside a fit (for metrics).
 
-    Its clients count rows in cells, as starts of clusterings do, only where a number of clusters is agreed.
+    Its clients count rows in cells only where a number of clusters is agreed on.
     """
     clients = gather(X, groups, labels, names=client_names, domain=domain, private=privacy is not None)
     chosen = protocol_of(protocol)
@@ -167,10 +167,10 @@ def open_over(
 
 
 def open_federation(clients: Any, labels: Any = None, **options: Any) -> Federation:
-    """Return a federation over `clients`, or `clients` itself where it is one already.
+    """Return a federation over `clients`, or `clients` itself if it is a federation.
 
     Raises:
-        ArgumentError: labels or options are passed beside a federation, which has its own.
+        ArgumentError: labels or options are passed with a federation, which has its own.
     """
     if not isinstance(clients, Federation):
         return open_over(clients, labels, **options)
