@@ -17,6 +17,7 @@ from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import Answerer, ClientSide, Exchange, Replies
 from privfed.core.messages import Message, Refusal, decode, encode
+from privfed.core.numbers import check_whole
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 from privfed.core.secure_sum import SecureSum, Session, Steps
@@ -67,10 +68,8 @@ class Slotted:
                 f"{inner.name!r}: each could tell whose every contribution is. Use Masked, or "
                 'merge="summed".'
             )
-        if sums < 1 or contributors < 2:
-            raise ArgumentError(
-                f"a slotted sum needs sums >= 1 and contributors >= 2, got {sums} and {contributors}."
-            )
+        check_whole("sums", sums, 1)
+        check_whole("contributors", contributors, 2)
         self.inner, self.sums, self.contributors = inner, sums, contributors
 
     @property

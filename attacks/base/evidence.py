@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
@@ -168,7 +169,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             cells = _shown(place, counts, n_rows)
             observations.append(_noted(Observation(own, cells, counts, sums, local), question))
     low, high = _box(view)
-    return Evidence(client, tuple(observations), tuple(scored), n_rows, row_sum, low, high)
+    return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
 
 
 def _whole(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
@@ -197,6 +198,33 @@ def _noted(one: Observation, question: Question | None) -> Observation:
         return one
     true = replace(last_step(question), shown=one.cells.shown)
     return replace(one, doubt=doubt_of(question), true=true)
+
+
+def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
+    """Take the doubt off rounds whose steps ended at local centroids at which another round's ended too.
+
+    Mostly such rounds ended at rest: no further step moves a row, and the rows' cells are those of these
+    centroids. A row may still speak against one of them.
+    """
+    likely = [i for i, one in enumerate(observations) if one.local]
+    found = list(observations)
+    for shape in {observations[i].sums.shape for i in likely}:
+        own = np.array([i for i in likely if observations[i].sums.shape == shape])
+        for i in own[_repeated(np.stack([observations[i].sums.ravel() for i in own]))]:
+            found[i] = replace(found[i], doubt=0.0)
+    return tuple(found)
+
+
+def _repeated(table: FloatArray) -> npt.NDArray[np.bool_]:
+    """Say of each row of a table whether another is equal to it, up to rounding."""
+    # Along this direction only rows that are equal ever meet.
+    projected = table @ np.sin(np.arange(1.0, table.shape[1] + 1.0))
+    order = np.argsort(projected)
+    close = np.diff(projected[order]) <= 1e-9 * np.abs(table).sum(axis=1).max()
+    repeated = np.zeros(len(table), dtype=np.bool_)
+    repeated[order[1:]] |= close
+    repeated[order[:-1]] |= close
+    return repeated
 
 
 def _shown(cells: Cells, counts: FloatArray, n_rows: float) -> Cells:

@@ -20,6 +20,7 @@ from privfed.attacks.base.reading import Reads, missing
 from privfed.attacks.base.results import NotRun, Result
 from privfed.core.conversation import Setting
 from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.numbers import as_numbers
 from privfed.core.question import Question
 from privfed.core.view import SumView, View
 from privfed.errors import ArgumentError
@@ -49,7 +50,8 @@ class Prior:
     def __post_init__(self) -> None:
         for name in ("sample", "low", "high"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, frozen_array(getattr(self, name)))
+                numbers = as_numbers(f"{name} of the prior", getattr(self, name))
+                object.__setattr__(self, name, frozen_array(numbers))
         if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
             raise ArgumentError(f"sample needs rows and columns, got shape {self.sample.shape}.")
         if (self.low is None) != (self.high is None):
@@ -73,6 +75,20 @@ def timed(attack: Callable[[], Ended]) -> Ended:
     began = time.perf_counter()
     found = attack()
     return replace(found, seconds=time.perf_counter() - began)
+
+
+def check_kinds(**given: tuple[object, type]) -> None:
+    """Check of each value that it is of its kind.
+
+    Raises:
+        ArgumentError: one is not.
+    """
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            raise ArgumentError(
+                f"an attack is run on a view (`transcript_.view(...)`), a Prior and a numpy Generator; got "
+                f"{type(value).__name__} in place of the {name}."
+            )
 
 
 class Attack(ABC):
@@ -118,6 +134,7 @@ class PassiveAttack(Attack, Generic[Found]):
             ArgumentError: the prior does not hold the rows of exactly the view's colluders, or the target
                 is not in the view.
         """
+        check_kinds(View=(view, View), Prior=(prior, Prior), Generator=(rng, np.random.Generator))
         left = without_colluders(view, prior.colluders)
         why = missing(self.reads, left)
         if why:

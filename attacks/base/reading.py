@@ -79,7 +79,7 @@ def missing(reads: Sequence[Reads], view: View) -> str:
         ArgumentError: the attack's target is not in the view.
     """
     for one in reads:
-        if one.client is not None and not 0 <= one.client < len(view.clients):
+        if one.client is not None and one.client not in range(len(view.clients)):
             raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={one.client}.")
     if any(one.hold(view) for one in reads):
         return ""

@@ -40,6 +40,12 @@ class Truth:
     tolerance: float = 1e-6
     members: npt.NDArray[np.bool_] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.clients, str) or not isinstance(self.clients, Sequence):
+            raise ArgumentError(
+                f"the truth is a list with the rows of each client, got {type(self.clients).__name__}."
+            )
+
     def rows(self, client: int | None) -> tuple[FloatArray, IntArray]:
         """Return the rows of one client, or of all that do not collude, and each row's client."""
         if client is not None and not 0 <= client < len(self.clients):

@@ -78,9 +78,7 @@ class Differencing(PassiveAttack[Points]):
         evidence = replace(whole, observations=tuple(one for one in whole.observations if not one.local))
         found = removed(evidence, rng)
         if self.client is not None:
-            # Known rows test a clustering. If all rounds are doubted, few rows are known.
-            doubt = max((one.doubt for one in likely), default=0.0)
-            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng, doubt)
+            evidence, found = with_clusterings(evidence, found, readings(evidence, view, rng), rng)
         if likely:
             evidence = replace(evidence, observations=(*evidence.observations, *likely))
             found = removed(evidence, rng, found)
@@ -102,7 +100,6 @@ def with_clusterings(
     found: tuple[FloatArray, FloatArray],
     left: list[Reading],
     rng: np.random.Generator,
-    doubt: float = 0.0,
 ) -> tuple[Evidence, tuple[FloatArray, FloatArray]]:
     """Add a client's own clusterings to the evidence, while the rows found solve further clusterings.
 
@@ -111,7 +108,6 @@ def with_clusterings(
         found: rows that were found in the evidence, and the confidence in each.
         left: the clusterings, from `readings`.
         rng: draws a projection by which equal vectors are found.
-        doubt: what is subtracted from the log-odds of a row that appears only in cells of clusterings.
 
     Returns:
         The larger evidence, and the rows found in it with their confidences.
@@ -124,7 +120,7 @@ def with_clusterings(
             sequence = next_sequence - len(solved)
             tried = (observed(clustering, means, found[0], evidence, sequence) for means in sets)
             one = next((observation for observation in tried if observation is not None), None)
-            solved += [] if one is None else [replace(one, doubt=doubt)]
+            solved += [] if one is None else [one]
             unsolved += [(clustering, sets)] if one is None else []
         if not solved:
             break

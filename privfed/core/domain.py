@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.alone import lengths
+from privfed.core.numbers import as_numbers, check_whole
 from privfed.errors import ArgumentError
 
 FloatArray = npt.NDArray[np.float64]
@@ -79,11 +80,6 @@ class Ranges:
         return np.clip(rows, self.low, self.high)
 
 
-def _check_max_rows(max_rows: int | None) -> None:
-    if max_rows is not None and not 1 <= max_rows <= 2**40:
-        raise ArgumentError(f"max_rows must lie in [1, 2**40], got max_rows={max_rows}.")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
     """Data domain [low, high] in each feature.
@@ -99,7 +95,7 @@ class Box:
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        low, high = np.asarray(self.low, dtype=np.float64), np.asarray(self.high, dtype=np.float64)
+        low, high = as_numbers("low", self.low), as_numbers("high", self.high)
         if max(low.ndim, high.ndim) > 1 or (low.ndim == high.ndim == 1 and low.shape != high.shape):
             raise ArgumentError(
                 f"Box needs one bound, or one a feature, got shapes {low.shape} and {high.shape}."
@@ -110,7 +106,7 @@ class Box:
             raise ArgumentError(
                 f"Box needs low < high in each feature, got low={self.low}, high={self.high}."
             )
-        _check_max_rows(self.max_rows)
+        check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
 
     def bounds(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return low and high of each feature, each float64 of shape (n_features,).
@@ -157,11 +153,14 @@ class Ball:
     max_rows: int | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.radius) and self.radius > 0):
+        radius, center = as_numbers("radius", self.radius), as_numbers("center", self.center)
+        if radius.ndim or not (np.isfinite(radius) and radius > 0):
             raise ArgumentError(f"Ball needs a positive finite radius, got radius={self.radius}.")
-        if not np.isfinite(np.asarray(self.center, dtype=np.float64)).all():
+        if center.ndim > 1:
+            raise ArgumentError(f"Ball needs one center, or one a feature, got shape {center.shape}.")
+        if not np.isfinite(center).all():
             raise ArgumentError(f"Ball needs a finite center, got center={self.center}.")
-        _check_max_rows(self.max_rows)
+        check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
 
     def _center(self, n_features: int) -> FloatArray:
         center = np.asarray(self.center, dtype=np.float64)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from privfed.core.coarseness import Coarseness
 from privfed.core.configuration import Configuration
-from privfed.core.domain import Domain
+from privfed.core.domain import Ball, Box, Domain
+from privfed.core.numbers import check_whole
 from privfed.core.question import Question, parts_of
 from privfed.errors import ArgumentError
 
@@ -54,9 +55,24 @@ class ClientPolicy:
     count_multiple: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("min_count", "count_multiple"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+        for name in ("min_clients", "min_honest", "min_count", "count_multiple"):
+            check_whole(name, getattr(self, name), 1)
+        check_whole("min_colluders", self.min_colluders, 0)
+        for name in ("max_sums", "max_answers", "max_jumps"):
+            check_whole(name, getattr(self, name), 0, or_none=True)
+        for name in ("fixed_cohorts", "probing_guard"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"{name} must be True or False, got {name}={getattr(self, name)!r}.")
+        if self.domain is not None and not isinstance(self.domain, Box | Ball):
+            raise ArgumentError(f"domain must be None or a Box or Ball, got domain={self.domain!r}.")
+        self._check_questions()
+
+    def _check_questions(self) -> None:
+        named = self.questions is None or isinstance(self.questions, frozenset | set | list | tuple)
+        if not named or not all(isinstance(one, str) for one in self.questions or ()):
+            raise ArgumentError(
+                f"questions must be None or a set of names of questions, got {self.questions!r}."
+            )
 
     @property
     def guards(self) -> bool:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -116,6 +117,7 @@ def load_clients(
             labels, a client has no rows, or one is not named by `clients`.
         PrivacyError: with `private`, the list of clients would have to be found in a column.
     """
+    _check_path(path)
     _check_choice(columns, group, label)
     sources = _sources(Path(path), group, label, separator, private)
     for source in sources:
@@ -152,6 +154,7 @@ def load_features(
         ArgumentError: `columns` is empty or repeats itself; `separator` is not one character.
         DataError: the file is missing or unreadable, a column is missing or not numeric, a value is missing.
     """
+    _check_path(path)
     _check_choice(columns, None, None)
     path = Path(path)
     if is_folder(path):
@@ -185,6 +188,11 @@ def _check_choice(columns: Sequence[str] | None, group: str | None, label: str |
             raise ArgumentError(
                 f"columns names {name!r}, which is the {role}; a {role} column is no feature."
             )
+
+
+def _check_path(path: Any) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path must be that of a file or a folder, got {type(path).__name__}.")
 
 
 def _sources(

@@ -23,6 +23,7 @@ from privfed.core.federation import Federation, Watcher
 from privfed.core.files import open_file
 from privfed.core.messages import Array
 from privfed.core.transcript import Transcript
+from privfed.errors import ArgumentError
 from privfed.estimators.bases import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -301,6 +302,8 @@ class FederatedClusterer(
             **self._ended(),
             "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
         }
+        if not isinstance(path, str | Path):
+            raise ArgumentError(f"path must be that of a file, got {path!r}.")
         with open_file(Path(path), "wb") as file:
             np.savez(
                 file,

@@ -63,7 +63,7 @@ def check_given(X: Any) -> None:
     """
     if isinstance(X, Mapping) and not issparse(X):  # Some sparse tables are mappings.
         raise DataError("X is a mapping; pass list(X.values()), and client_names=list(X).")
-    if isinstance(X, Iterator | str | bytes | os.PathLike):
+    if X is None or isinstance(X, int | float | Iterator | str | bytes | os.PathLike):
         raise DataError(
             f"X is {type(X).__name__!r}; pass a list with one array a client, or one array with groups=. "
             "privfed.data.load_clients(path).arrays is such a list, from a file."

@@ -15,6 +15,7 @@ import numpy as np
 
 from privfed.core.domain import Ranges, frozen_array
 from privfed.core.federation import Federation
+from privfed.core.numbers import as_numbers
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
@@ -80,7 +81,7 @@ def score(clients: Any, centers: Any, *, privacy: Privacy | None = None, **optio
 def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
-    checked = frozen_array(centers)
+    checked = frozen_array(as_numbers("centers", centers))
     federation, ranges = _door(clients, None, privacy, options, checked)
     total = asked(federation, Inertia(ranges=ranges, centers=checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from privfed.core.domain import frozen_array
+from privfed.core.numbers import as_number, as_numbers
 from privfed.errors import ArgumentError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import _door
@@ -42,11 +43,12 @@ def fuzzy_davies_bouldin(
     Raises:
         ArgumentError: fewer than two centers, or a parameter out of its bounds.
     """
-    centers = frozen_array(centers)
+    centers = frozen_array(as_numbers("centers", centers))
     if centers.ndim != 2 or len(centers) < 2:
         raise ArgumentError(f"the index compares clusters: it needs at least 2 centers, got {centers.shape}.")
+    m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
     if not p >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
     federation, ranges = _door(clients, None, privacy, options, centers)
-    question = FuzzySpread(ranges=ranges, centers=centers, m=float(m), q=float(q))
+    question = FuzzySpread(ranges=ranges, centers=centers, m=m, q=q)
     return index_from(asked(federation, question), centers, p, q)

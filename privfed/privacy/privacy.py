@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from privfed.core.configuration import PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain, check_private
+from privfed.core.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import agreed_budget
 
@@ -70,8 +71,8 @@ class Privacy:
                 'mechanism="skellam" is for shares that add up; with noise="server", one draw a sum, '
                 'use mechanism="gaussian".'
             )
-        if isinstance(self.spare, bool) or not 0.0 <= self.spare < 1.0:
-            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare!r}.")
+        check_share("spare", self.spare)
+        check_whole("noise_seed", self.noise_seed, 0, or_none=True)
         if self.epsilon > 10:
             warnings.warn(f"epsilon={self.epsilon} promises very little; usual are 0.1 to 10.", stacklevel=3)
         if self.delta > 1e-5:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
+from privfed.core.numbers import check_whole
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import Session
 from privfed.errors import ArgumentError
@@ -51,6 +52,8 @@ class CKKS:
     """One client's key opens every upload: shares of noise do not protect against it and the server."""
 
     def __init__(self, *, honest: int = FEWEST, repeats: int = 3) -> None:
+        check_whole("honest", honest, 2)
+        check_whole("repeats", repeats, 0)
         self.honest, self.repeats = honest, repeats
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:

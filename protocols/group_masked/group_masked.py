@@ -7,6 +7,7 @@ from typing import Literal
 
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
+from privfed.core.numbers import check_whole
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import Session
 from privfed.errors import ArgumentError
@@ -50,6 +51,9 @@ class GroupMasked:
     one_key = False
 
     def __init__(self, *, colluders: int | None = None, honest: int | None = None, repeats: int = 3) -> None:
+        check_whole("colluders", colluders, 0, or_none=True)
+        check_whole("honest", honest, 2, or_none=True)
+        check_whole("repeats", repeats, 0)
         self.colluders, self.honest, self.repeats = colluders, honest, repeats
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
+from privfed.core.numbers import check_share, check_whole
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import Session
 from privfed.errors import ArgumentError
@@ -57,6 +58,10 @@ class Masked:
         threshold: int | None = None,
         dropouts: float = 0.1,
     ) -> None:
+        check_whole("colluders", colluders, 0, or_none=True)
+        check_whole("honest", honest, 2, or_none=True)
+        check_whole("threshold", threshold, 1, or_none=True)
+        check_share("dropouts", dropouts)
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
         self.dropouts = dropouts
 

@@ -314,5 +314,5 @@ def test_defences_that_look_at_data_are_off_under_differential_privacy() -> None
 
 @pytest.mark.parametrize("word", ["min_count", "count_multiple"])
 def test_bad_words(word: str) -> None:
-    with pytest.raises(ArgumentError, match=f"{word} must be at least 1"):
+    with pytest.raises(ArgumentError, match=f"{word} must be a whole number of at least 1"):
         ClientPolicy(**{word: 0})

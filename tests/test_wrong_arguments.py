@@ -1,0 +1,77 @@
+"""Arguments of a wrong kind end in an error that names them, not in one of Python's from somewhere inside."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import Ball, Box, ClientPolicy, DWFKMeans, Privacy, metrics
+from privfed.attacks import Differencing, Prior, Truth
+from privfed.data import load_clients, load_features
+from privfed.errors import PrivFedError
+from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
+
+ROWS = [np.random.default_rng(seed).normal(size=(9, 2)) for seed in range(3)]
+CENTERS = np.eye(2)
+
+
+def private(**words: Any) -> Privacy:
+    known: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "domain": Box(-5, 5)}
+    return Privacy(**{**known, "neighbours": "add-remove", **words})
+
+
+def attacked(view: Any = None, rng: Any = None, client: Any = 0) -> Any:
+    model = DWFKMeans(2, protocol="plain", max_iter=2, tol=0).fit(ROWS)
+    seen = model.transcript_.view("server") if view is None else view
+    return Differencing(client=client).run(seen, Prior(), np.random.default_rng(0) if rng is None else rng)
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "low": lambda: Box("a", "b"),  # type: ignore[arg-type]
+    "high": lambda: Box(1, 1j),  # type: ignore[arg-type]
+    "radius": lambda: Ball("a"),  # type: ignore[arg-type]
+    "positive finite radius": lambda: Ball([1.0, 2.0]),  # type: ignore[arg-type]
+    "center": lambda: Ball(1, "x"),
+    "one center, or one a feature": lambda: Ball(1, np.eye(2)),
+    "max_rows": lambda: Box(-1, 1, max_rows="x"),  # type: ignore[arg-type]
+    "max_rows must be None or a whole number": lambda: Ball(1, max_rows=1.5),  # type: ignore[arg-type]
+    "threshold": lambda: Masked(threshold="a"),  # type: ignore[arg-type]
+    "colluders": lambda: Masked(colluders=1.5),  # type: ignore[arg-type]
+    "dropouts": lambda: Masked(dropouts="a"),  # type: ignore[arg-type]
+    "repeats": lambda: GroupMasked(repeats=None),  # type: ignore[arg-type]
+    "honest": lambda: CKKS(honest=2.5),  # type: ignore[arg-type]
+    "sums must be": lambda: Slotted(Masked(), sums="a"),  # type: ignore[arg-type]
+    "noise_seed": lambda: private(noise_seed="a"),
+    "spare": lambda: private(spare=None),
+    "min_count": lambda: ClientPolicy(min_count="a"),  # type: ignore[arg-type]
+    "count_multiple": lambda: ClientPolicy(count_multiple=1.5),  # type: ignore[arg-type]
+    "max_answers": lambda: ClientPolicy(max_answers="a"),  # type: ignore[arg-type]
+    "max_jumps": lambda: ClientPolicy(max_jumps=-1),
+    "fixed_cohorts": lambda: ClientPolicy(fixed_cohorts="no"),  # type: ignore[arg-type]
+    "questions": lambda: ClientPolicy(questions="LloydSums"),  # type: ignore[arg-type]
+    "questions must be": lambda: ClientPolicy(questions=3),  # type: ignore[arg-type]
+    "domain": lambda: ClientPolicy(domain="a"),  # type: ignore[arg-type]
+    "X is 'NoneType'; pass a list": lambda: DWFKMeans(2).fit(None),
+    "X is 'int'; pass a list": lambda: metrics.inertia(3, CENTERS),
+    "NaN": lambda: DWFKMeans(2).fit([np.array([[np.nan, 1.0]])]),
+    "path must be that of a file": lambda: load_clients(None),  # type: ignore[arg-type]
+    "path": lambda: load_features(3),  # type: ignore[arg-type]
+    "got None": lambda: DWFKMeans(2, protocol="plain", tol=0, max_iter=2).fit(ROWS).save(None),  # type: ignore[arg-type]
+    "centers": lambda: metrics.fuzzy_davies_bouldin(ROWS, "a"),
+    "centers must be": lambda: metrics.inertia(ROWS, [[1.0], [1.0, 2.0]]),
+    "m must be": lambda: metrics.fuzzy_davies_bouldin(ROWS, CENTERS, m="a"),  # type: ignore[arg-type]
+    "p must be": lambda: metrics.fuzzy_davies_bouldin(ROWS, CENTERS, p=None),  # type: ignore[arg-type]
+    "sample of the prior": lambda: Prior(sample="a"),  # type: ignore[arg-type]
+    "list with the rows of each client": lambda: Truth("a"),
+    "in place of the View": lambda: attacked(view="a"),
+    "in place of the Generator": lambda: attacked(rng=3),
+    "client must lie in": lambda: attacked(client="a"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_an_argument_of_a_wrong_kind_is_named(words: str) -> None:
+    with pytest.raises(PrivFedError) as found:
+        WRONG[words]()
+    assert words in str(found.value)
