@@ -35,7 +35,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "center": lambda: Ball(1, "x"),
     "one center, or one a feature": lambda: Ball(1, np.eye(2)),
     "max_rows": lambda: Box(-1, 1, max_rows="x"),  # type: ignore[arg-type]
-    "max_rows must be None or a whole number": lambda: Ball(1, max_rows=1.5),  # type: ignore[arg-type]
+    "max_rows must be a whole number in [1, 1099511627776], or None": lambda: Ball(1, max_rows=1.5),  # type: ignore[arg-type]
     "threshold": lambda: Masked(threshold="a"),  # type: ignore[arg-type]
     "colluders": lambda: Masked(colluders=1.5),  # type: ignore[arg-type]
     "dropouts": lambda: Masked(dropouts="a"),  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None, *, or_
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):
         bounds = f"of at least {low}" if high is None else f"in [{low}, {high}]"
-        none = "None or " if or_none else ""
-        raise ArgumentError(f"{name} must be {none}a whole number {bounds}, got {name}={value!r}.")
+        none = ", or None" if or_none else ""
+        raise ArgumentError(f"{name} must be a whole number {bounds}{none}, got {name}={value!r}.")
 
 
 def as_number(name: str, value: Any) -> float:
