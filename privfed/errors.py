@@ -7,17 +7,17 @@
     |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.not_fitted)
     |-- PolicyError                       a party's policy forbids what is asked
     |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
-    |   `-- BudgetError                   a question costs more than what is left of the budget
+    |   `-- BudgetError                   a question costs more than the rest of the budget
     |-- MessageError                      a message is malformed, foreign, repeated or out of order
-    |-- ProtocolError                     a secure sum ended without a total
-    |   |-- NotEnoughClientsError         too few are left to open it
+    |-- ProtocolError                     a secure sum failed; no total was opened
+    |   |-- NotEnoughClientsError         too few clients are left to open it
     |   |-- RefusedError                  clients refused to answer
-    |   |-- RepeatsSpentError             clients were lost in more sums than may be asked again
-    |   `-- IntegrityError                what came out is not the sum of the contributions
-    |-- RunFolderError                    a run folder is missing, damaged or taken
-    `-- ResumeError                       a transcript does not fit the run that is to be resumed
+    |   |-- RepeatsSpentError             clients dropped out of more sums than may be asked again
+    |   `-- IntegrityError                the result is not the sum of the contributions
+    |-- RunFolderError                    a run folder is missing, damaged or in use by another run
+    `-- ResumeError                       a transcript does not belong to the run that is to be resumed
 
-    StateError (OSError)                  a client's state cannot be read or stored; it replies nothing
+    StateError (OSError)                  a client's state cannot be read or stored; it sends no reply
 
 No message of these errors quotes a row of data, a key or a single client's statistics.
 """
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 FAILED = "error"
-"""Code of the refusal of a client whose own code failed: it tells no more than that."""
+"""Code of the refusal of a client whose own code failed; it carries no further information."""
 
 
 class PrivFedError(Exception):
@@ -55,14 +55,14 @@ class PrivacyError(PrivFedError, ValueError):
 
 
 class BudgetError(PrivacyError):
-    """A question costs more than what is left of the privacy budget; nothing was sent."""
+    """A question costs more than the rest of the privacy budget; nothing was sent."""
 
 
 class MessageError(PrivFedError):
     """A message is malformed, truncated, foreign, repeated or out of order.
 
     Attributes:
-        sender: name of the party that it came from, as far as the receiver can tell.
+        sender: name of the apparent sender.
         stage: the stage of the protocol in which it arrived.
     """
 
@@ -74,7 +74,7 @@ class MessageError(PrivFedError):
 
 
 class ProtocolError(PrivFedError):
-    """A secure sum ended without a total; nothing was opened."""
+    """A secure sum failed; no total was opened."""
 
 
 class NotEnoughClientsError(ProtocolError):
@@ -82,8 +82,8 @@ class NotEnoughClientsError(ProtocolError):
 
     Attributes:
         missing: names of the clients that did not answer.
-        left: how many answered.
-        needed: how many the sum needs.
+        left: number of clients that answered.
+        needed: number of clients that the sum needs.
         stage: the stage in which too few were left.
     """
 
@@ -103,23 +103,23 @@ REMEDIES = {
     FAILED: "Why a client's own code failed is in that client's own log",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
-        "They answer questions about twice the agreed n_clusters at most: fit as many clusters as you ask "
-        "about, or pass the clients, so that a federation of its own is opened"
+        "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "
+        "about, or pass the clients' arrays, which opens a new federation"
     ),
     "policy:cells": (
-        "They count rows in no more cells than a start for twice the agreed n_clusters has, and in none "
-        "where no clustering was agreed on"
+        "Clients count rows in at most as many cells as an initialisation for twice the agreed n_clusters "
+        "has, and in none where no clustering was agreed on"
     ),
     "policy:domain": (
-        "A domain must be declared, as domain=Box(...): probing_guard and max_jumps measure against it, and "
-        "differential privacy rests on one whose squares are exact enough"
+        "A domain must be declared, as domain=Box(...): probing_guard and max_jumps compare centroids with "
+        "it, and differential privacy needs one whose squares float64 holds accurately"
     ),
     "policy:undeclared": (
         "The question, or a part of it, does not say which of its entries count rows: give its class a "
         "`declaration` (privfed.core.declaration), empty where none does"
     ),
 }
-"""Code of a refusal -> what helps, where the code does not say it."""
+"""Code of a refusal -> remedy, for codes that do not suggest it."""
 
 
 class RefusedError(ProtocolError):
@@ -140,11 +140,11 @@ class RefusedError(ProtocolError):
 
 
 class RepeatsSpentError(ProtocolError):
-    """Clients were lost in more sums than the fit allows to ask again.
+    """Clients dropped out of more sums than the fit allows to ask again.
 
     Attributes:
-        missing: names of the clients that were lost in the last one.
-        repeats: how many sums may be asked again.
+        missing: names of the clients that dropped out of the last sum.
+        repeats: number of sums that may be asked again.
     """
 
     def __init__(self, *, missing: Iterable[str], repeats: int) -> None:
@@ -157,7 +157,7 @@ class RepeatsSpentError(ProtocolError):
 
 
 class IntegrityError(ProtocolError):
-    """What came out is not the sum of the contributions (masks did not cancel, a check failed)."""
+    """The result is not the sum of the contributions (masks did not cancel, or a check failed)."""
 
 
 class RunFolderError(PrivFedError):
@@ -165,12 +165,12 @@ class RunFolderError(PrivFedError):
 
 
 class StateError(OSError):
-    """A client's own state or ledger cannot be read or stored: it replies nothing.
+    """A client's own state or ledger cannot be read or stored, so that it sends no reply.
 
-    It is no `PrivFedError`, since clients turn those into refusals: an answer that was not noted down, or a
-    refusal, is more than a client may send then.
+    It is not a `PrivFedError`, since clients turn those into refusals, and without a stored state a client
+    may send neither an answer nor a refusal.
     """
 
 
 class ResumeError(PrivFedError):
-    """A transcript does not fit the run that is to be resumed."""
+    """A transcript does not belong to the run that is to be resumed."""

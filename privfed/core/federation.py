@@ -106,7 +106,7 @@ class Federation:
             ArgumentError: always, since a federation refers to live clients with their rows and keys.
         """
         raise ArgumentError(
-            "a federation leads to live clients and their rows: it cannot be pickled or copied; keep the "
+            "a federation refers to live clients and their rows: it cannot be pickled or copied; keep the "
             "model (save, or pickle), or the federation's transcript."
         )
 
@@ -169,8 +169,8 @@ class Federation:
         if (asked.question, asked.cohort) != (ask.question.to_bytes(), ask.cohort):
             raise ResumeError(
                 f"sum {index} of the transcript answers another question than the run asks now: the run "
-                "began with other data, or with another privfed. Resume it with those, or begin a new one in "
-                "another folder."
+                "began with other data, or with another version of privfed. Resume it with those, or begin a "
+                "new one in another folder."
             )
         return total
 

@@ -60,8 +60,8 @@ class Began(Record, frozen=True):
         if resumes and self.version < FORMAT:
             raise RunFolderError(
                 f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "
-                "clusters, and cannot go on under this one. Finish it with the older one, or start anew in "
-                "another folder."
+                "clusters, so that this version cannot resume the run. Finish it with the older version, or "
+                "start a new run in another folder."
             )
 
 

@@ -110,7 +110,7 @@ class Noised(Question):
         ranges = (self.ranges.low, self.ranges.high, np.array([self.ranges.rows]))
         own = (self.inner.ranges.low, self.inner.ranges.high, np.array([self.inner.ranges.rows]))
         if not all(np.array_equal(a, b) for a, b in zip(ranges, own, strict=True)):
-            raise ArgumentError("a noised question has the ranges of the question in it.")
+            raise ArgumentError("a noised question must have the ranges of its inner question.")
         if (self._far > MOST_STEPS).any():
             raise ArgumentError(
                 f"answers of up to {self._far.max():.3g} steps are more than 2^52; declare a smaller "
@@ -123,7 +123,7 @@ class Noised(Question):
             check_bound("each limit", limit)
         if self.limits.size and not ((self.inner.spec.low <= 0.0) & (self.inner.spec.high >= 0.0)).all():
             # Answers are clipped to their ranges after their length: ranges without zero could lengthen them.
-            raise ArgumentError("a question asked of clients as a whole needs ranges with zero in them.")
+            raise ArgumentError('with limits (unit "client"), a question\'s ranges must contain zero.')
         if isinstance(self.inner, RecordBounded):
             for name, bound in self.inner.bounds.items():
                 check_bound(f"the bound of {name}", bound.l2)

@@ -158,7 +158,9 @@ def cost(question: Noised, configuration: Configuration) -> float:
     limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None
     meant = (limits is None, question.rehearsal, question.by_server, question.mechanism)
     if meant != (terms.unit == "record", terms.rehearsal, configuration.noised_by_server, terms.mechanism):
-        raise PrivacyError("the question's noise is not for what the configuration protects.")
+        raise PrivacyError(
+            "the question's noise is for another unit, or of another kind, than the configuration states."
+        )
     bounds = list(bounds_of(question.inner, limits, terms.unit).values())
     least = LEAST_SHARES[terms.mechanism]
     if (question.sigma < least).any():

@@ -46,7 +46,7 @@ class Slots(Question):
         mine, theirs = self.ranges, self.inner.ranges
         same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
         if isinstance(self.inner, Slots) or not same or mine.rows != theirs.rows:
-            raise ArgumentError("slots hold the answers to a question without slots, of the same ranges.")
+            raise ArgumentError("the inner question of slots must have the same ranges, and no slots itself.")
 
     @property
     def declaration(self) -> Declaration | None:

@@ -135,7 +135,7 @@ def test_a_private_scaler_keeps_what_follows_from_totals() -> None:
 def test_a_federation_cannot_be_pickled_or_copied() -> None:
     model = DWFKMeans(3, max_iter=1, protocol="plain").fit(CLIENTS)
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(ArgumentError, match="leads to live clients"):
+        with pytest.raises(ArgumentError, match="refers to live clients"):
             copied(model.federation_)
 
 

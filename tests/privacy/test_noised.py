@@ -284,7 +284,7 @@ def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool,
         (lambda: noised(sigma=MOST_STEPS / TAIL), "more than 2\\^52; declare a smaller max_rows"),
         (
             lambda: replace(noised(), ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 21)),
-            "has the ranges of the question",
+            "must have the ranges of its inner question",
         ),
     ],
 )

@@ -241,7 +241,7 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
         (lambda: Slots(ranges=ANY_DATA, inner=slots(), slots=3), "without slots"),  # type: ignore[arg-type]
         (
             lambda: Slots(ranges=Ranges(np.zeros(1), np.ones(1), 2), inner=OWN, slots=3),
-            "of the same ranges",
+            "must have the same ranges",
         ),
     ],
 )

@@ -51,8 +51,8 @@ def register_weighting(name: str, weighting: Weighting) -> None:
     known = _KNOWN.get(name)
     if known is not None and not same_definition(known, weighting):
         raise ArgumentError(
-            f"weighting {name!r} is known already, and is another function: questions that carry the name "
-            "would be answered otherwise than before. Raise its version, or take another name."
+            f"weighting {name!r} is known already, and is another function: questions with that name would "
+            "change their meaning. Raise its version, or choose another name."
         )
     _KNOWN.setdefault(name, weighting)
 

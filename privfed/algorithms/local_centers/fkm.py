@@ -119,7 +119,7 @@ class SeededMeans(LocalPoints):
     def __post_init__(self) -> None:
         if self.n_clusters < 1 or self.min_cluster_size < 1 or not 0 <= self.seed < 2**32:
             raise ArgumentError(
-                "seeded means need clusters, a smallest size and a seed below 2**32, got "
+                "n_clusters and min_cluster_size must be at least 1, and seed in [0, 2**32), got "
                 f"{self.n_clusters}, {self.min_cluster_size} and {self.seed}."
             )
 
@@ -268,7 +268,7 @@ class FederatedKMeans:
         check_enough(found, self.n_clusters, located.n_rows, _REMEDY)
         centers = yield from cells_start(points, located, self.n_clusters, rng, upcoming=(EVERYONE,))
         if centers is None:
-            raise DataError("the cells hold nothing although the clients hold means; fit again.")
+            raise DataError("all cells are empty although clients hold means; fit again.")
         return (yield from self._summed(points, located, centers, EVERYONE, then, "start"))
 
     def _run(

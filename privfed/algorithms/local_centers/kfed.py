@@ -78,7 +78,7 @@ class LocalCentroids(LocalPoints):
     def __post_init__(self) -> None:
         if self.n_clusters < 1 or self.min_cluster_size < 1 or not 0 <= self.seed < 2**32:
             raise ArgumentError(
-                "local centroids need clusters, a smallest size and a seed below 2**32, got "
+                "n_clusters and min_cluster_size must be at least 1, and seed in [0, 2**32), got "
                 f"{self.n_clusters}, {self.min_cluster_size} and {self.seed}."
             )
         if self.local not in LOCAL:
@@ -248,7 +248,7 @@ class OneShotKMeans:
         else:
             centers = yield from starts.next((self._label, EVERYONE))
         if centers is None:
-            raise DataError("the cells hold nothing although the clients hold centroids; fit again.")
+            raise DataError("all cells are empty although clients hold centroids; fit again.")
         return (yield from self._steps(points, ranges, centers, None))
 
     def _gathered(

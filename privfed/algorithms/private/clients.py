@@ -137,7 +137,10 @@ class ClientShares(ClientLengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (2.0**-20 <= self.most_count <= 1.0 and 2.0**-20 <= self.most_sum <= 1.0):
-            raise ArgumentError("a client's counts and sums are at most as long as a record's.")
+            raise ArgumentError(
+                f"most_count and most_sum must lie in [2^-20, 1], got most_count={self.most_count}, "
+                f"most_sum={self.most_sum}."
+            )
 
     @property
     def limits(self) -> dict[str, float]:

@@ -135,7 +135,7 @@ class LocalMovements(SumsInCells):
         mine, theirs = self.ranges, self.steps.ranges
         same = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
         if not same or mine.rows != theirs.rows:
-            raise ArgumentError("movements have the ranges of the local steps in them.")
+            raise ArgumentError("movements must have the ranges of their local steps.")
         if [entry.shape for entry in self.steps.spec.entries] != [
             self._centers.shape[:1],
             self._centers.shape,

@@ -85,7 +85,8 @@ class KMeansCentroids(LocalPoints):
     def __post_init__(self) -> None:
         if self.n_clusters < 1 or not 0 <= self.seed < 2**32:
             raise ArgumentError(
-                f"local k-means needs clusters and a seed below 2**32, got {self.n_clusters} and {self.seed}."
+                "n_clusters must be at least 1, and seed in [0, 2**32), got "
+                f"{self.n_clusters} and {self.seed}."
             )
 
     def make(self, client: ClientData) -> LocalMeans:
