@@ -1,4 +1,4 @@
-"""Questions behind scores and indices, agreement with labels, and the functions that ask them."""
+"""Scores, validity indices and agreement with labels, as functions of client data and centers."""
 
 import privfed.questions.bounded_metrics  # noqa: F401 - declares the questions' bounded forms
 from privfed.metrics.functions import (

@@ -1,7 +1,7 @@
-"""How metrics ask: a question as it is, or under differential privacy its bounded form, for the whole budget.
+"""Asks a metric's question; under differential privacy its bounded form, for the whole budget.
 
-These are in `privfed.questions.bounded_metrics`, which also has their bounds; how a client is asked as a
-whole, in `privfed.questions.whole_clients`.
+`privfed.questions.bounded_metrics` has the bounded forms and their bounds; at unit "client", questions are
+asked in the form of `privfed.questions.whole_clients`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 
 
 def _alone(federation: Federation, ask: Ask) -> Total:
-    """Ask outside a run: clients that open totals themselves hear this one before the next question."""
+    """Ask one question outside a run, and deliver its total to clients that open totals themselves."""
     total = federation.ask(ask)
     federation.close()
     return total
 
 
 def driven(federation: Federation, conversation: Conversation[Result]) -> Result:
-    """Drive what is asked before a metric's own question."""
+    """Ask the questions that precede a metric's own one, and return what they give."""
     try:
         ask = next(conversation)
         while True:
@@ -44,8 +44,8 @@ def driven(federation: Federation, conversation: Conversation[Result]) -> Result
 def asked(federation: Federation, question: Question, purpose: str = "index") -> Statistics:
     """Ask a metric's question and return its total.
 
-    Under differential privacy noised counts of clusters below twice their noise are no rows, and nothing
-    is negative that could not be without noise.
+    Under differential privacy a noised count of a cluster below two standard deviations of its noise is
+    taken as zero, and so are negative values of statistics that cannot be negative.
 
     Raises:
         PrivacyError: the question has no bound for the unit, or the budget is spent.
@@ -78,7 +78,7 @@ def _names(question: Question) -> list[str]:
 
 
 def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
-    """Return the entries that share the budget: one that no neighbour moves costs nothing."""
+    """Return the entries that share the budget; an entry that does not differ between neighbours is free."""
     if not isinstance(question, RecordBounded) or terms.neighbours == "add-remove":
         return _names(question)
     return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

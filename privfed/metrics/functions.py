@@ -1,10 +1,10 @@
-"""Metrics as functions of client data and centers: each is one question, asked in a secure sum.
+"""Metrics as functions of client data and centers: each asks one question in a secure sum.
 
-`clients` is a list of tables, or one table with `groups=` (the client of each row) and, under differential
-privacy, `client_names=` (all clients, also such as have no rows), or a federation (`model.federation_`),
-whose transcript then grows by the question. Where neither a domain is declared nor the federation knows
-ranges, the range sum comes first (see "Reveals" of `privfed.questions.ranges`). Each function reveals to
-whoever opens the total what its question's module says, over all clients.
+`clients` is a list of tables; or one table with `groups=` (the client of each row) and, under differential
+privacy, `client_names=` (all clients, including those without rows); or a federation (`model.federation_`),
+whose transcript then also records the question. If no domain is declared and the federation knows no ranges,
+a sum of ranges comes first (see "Reveals" in `privfed.questions.ranges`). Each function reveals to the party
+that opens the total what its question's module says, over all clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privfed.questions.inertia import Inertia
 from privfed.questions.ranges import locate
 
 MOST_ROWS = 1 << 24
-"""Rows of a client that grids have room for under differential privacy where no bound is declared."""
+"""Most rows of a client that grids have room for under differential privacy, if no bound is declared."""
 
 
 def _door(
@@ -48,7 +48,7 @@ def _door(
 
 
 def _known_ranges(federation: Federation) -> Ranges | None:
-    """Return the ranges that the federation's last questions kept to, or its domain's; they are public."""
+    """Return the public ranges of the federation's last question, else under DP those of its domain."""
     known = federation.transcript.of(Asked)
     if known and known[-1].purpose != "range":
         return question_from_bytes(known[-1].question).ranges
@@ -65,9 +65,9 @@ def inertia(clients: Any, centers: Any, *, privacy: Privacy | None = None, **opt
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation.
         centers: (n_clusters, n_features).
-        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
-            no federation.
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
     """
     return _inertia(clients, centers, privacy, options)[0]
 
@@ -102,17 +102,17 @@ def labels_agreement(
         clients: list of tables, or a federation whose clients were given labels (`fit(X, y)`).
         centers: (n_clusters, n_features).
         labels: list of integer codes, one array a client; None with a federation.
-        n_labels: number of codes, public; by default the largest code in `labels` plus one, which under
-            differential privacy would tell of a row: then it is needed.
-        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
-            no federation.
+        n_labels: number of codes, which is public; by default the largest code in `labels` plus one. Under
+            differential privacy it must be given, as that default would depend on single rows.
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
     """
     if n_labels is None:
         if labels is None or privacy is not None:
             raise ArgumentError(
-                "n_labels is needed where labels lie with the clients or are protected: pass how many codes "
-                "there are."
+                "n_labels is needed if the clients hold the labels or these are protected: pass the number "
+                "of codes."
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     checked = frozen_array(centers)
@@ -122,7 +122,7 @@ def labels_agreement(
 
 
 def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:
-    """Return the share of rows whose cluster's most frequent label is theirs; see `labels_agreement`."""
+    """Return the share of rows that have their cluster's most frequent label; see `labels_agreement`."""
     return labels_agreement(clients, centers, labels, **options).accuracy
 
 

@@ -1,6 +1,6 @@
-"""The fuzzy Davies-Bouldin index as a function of client data and centers: one sum.
+"""The fuzzy Davies-Bouldin index as a function of client data and centers, asked in one sum.
 
-Sources, formulas and what it reveals: `privfed.questions.fuzzy_spread`.
+`privfed.questions.fuzzy_spread` has sources, formulas and what the question reveals.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def fuzzy_davies_bouldin(
     privacy: Privacy | None = None,
     **options: Any,
 ) -> float:
-    """Return the federated fuzzy Davies-Bouldin index: small for tight clusters far apart.
+    """Return the federated fuzzy Davies-Bouldin index, which is small for compact clusters far apart.
 
-    Equal to the index of the pooled rows. Comparing it over numbers of clusters chooses one.
+    It equals the index of the pooled rows. The number of clusters is often chosen as that of least index.
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation.
@@ -36,12 +36,12 @@ def fuzzy_davies_bouldin(
         m: fuzzifier, in (1, 100].
         p: order of the Minkowski distance between centers, at least 1 (eq. 11).
         q: power of the distances of rows to centers, in [1, 64] (eq. 12).
-        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
-            no federation.
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
 
     Raises:
-        ArgumentError: fewer than two centers, or a parameter out of its bounds.
+        ArgumentError: there are fewer than two centers, or a parameter is out of its bounds.
     """
     centers = frozen_array(as_numbers("centers", centers))
     if centers.ndim != 2 or len(centers) < 2:

@@ -1,10 +1,10 @@
-"""The knowledge gap: how far found centers are from true ones. Centers only, no client is asked.
+"""The knowledge gap: how far found centers are from true ones. It compares centers and asks no client.
 
 Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 3.1: the sum over
 centers of the distance to the true center, each feature scaled by its variance. The printed formula
-pairs centers by index and leaves the variance open. The published Tables 6 and 7 come out with
-`variances="centers", pairing="nearest"` (central fuzzy c-means on the 100 G2 sets: smallest .0286 as
-printed, median .88 for .89, largest 77.62 for 77.65): the variance of found and true centers together.
+pairs centers by index and does not say which variance. The published Tables 6 and 7 are reproduced with
+`variances="centers"`, the variance of found and true centers together, and `pairing="nearest"` (central
+fuzzy c-means on the 100 G2 sets: smallest .0286 as printed, median .88 for .89, largest 77.62 for 77.65).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ def knowledge_gap(
     *,
     pairing: Literal["one-to-one", "nearest", "order"] = "one-to-one",
 ) -> float:
-    """Return the sum of distances of found centers to true ones; zero where all are found.
+    """Return the sum of distances of found centers to true ones; zero if all are found.
 
     Args:
         found: (n_found, n_features).
         true: (n_true, n_features).
-        variances: of each feature, (n_features,), as `FederatedScaler().fit(clients).var_` gives them;
-            "centers" for those of both sets of centers together; None for Euclidean distances.
-        pairing: "one-to-one" (the pairing of the smallest sum; as many found as true), "nearest"
-            (each found center with its nearest true one, as in the authors' code; several may share
-            one) or "order" (the k-th with the k-th).
+        variances: variance of each feature, (n_features,), such as `FederatedScaler().fit(clients).var_`;
+            "centers" for the variance of both sets of centers together; None for Euclidean distances.
+        pairing: "one-to-one" (the pairing with the smallest sum, for equal numbers of found and true
+            centers), "nearest" (each found center with its nearest true one, as in the authors' code;
+            several may share one) or "order" (the k-th with the k-th).
 
     Raises:
-        ArgumentError: centers or variances do not fit together.
+        ArgumentError: the shapes of centers or variances do not match, or a value is not allowed.
     """
     ours, theirs = _centers("found", found), _centers("true", true)
     if ours.shape[1] != theirs.shape[1]:
@@ -50,7 +50,7 @@ def knowledge_gap(
         )
     scale = _variances(variances, ours, theirs)
     difference = ours[:, None] - theirs[None]
-    # A feature without variance in which centers agree has no distance.
+    # A feature without variance adds no distance if the centers agree in it.
     squares = np.divide(
         np.square(difference), scale, out=np.where(difference == 0, 0.0, np.inf), where=scale > 0
     )

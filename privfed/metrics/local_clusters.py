@@ -1,8 +1,8 @@
-"""How many clusters each client finds on its own: the range in which to look for the number of all.
+"""Asks how many clusters each client finds on its own, which suggests a range for the global number.
 
 Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3: "As a very rough
 rule of thumb" the number of global clusters lies between the smallest local number and the smallest
-plus the largest. There the clients name their numbers; here they add up a histogram.
+plus the largest. There the clients name their numbers; here only the histogram of all clients is opened.
 
 Reveals to whoever opens the total: how many clients find each number of clusters on their own.
 """
@@ -21,23 +21,23 @@ from privfed.privacy.privacy import Privacy
 from privfed.questions.local_clusters import LocalClusterCounts
 
 MOST = 10
-"""Most clusters that a client looks for by itself."""
+"""Most clusters that a client looks for on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalClusters:
-    """What the clients found on their own.
+    """Holds how many clusters the clients found on their own.
 
     Args:
-        clients: entry i - 1 is how many clients found i clusters; the first also counts those that
-            could not tell.
+        clients: entry i - 1 is how many clients found i clusters; the first also counts clients with too
+            few distinct rows to tell.
     """
 
     clients: tuple[int, ...]
 
     @property
     def candidates(self) -> range:
-        """The rule of thumb: from the smallest local number to the smallest plus the largest.
+        """Candidates by the rule of thumb: from the smallest local number to the smallest plus the largest.
 
         Raises:
             DataError: no client could tell.
@@ -45,7 +45,7 @@ class LocalClusters:
         told = [number for number, count in enumerate(self.clients, start=1) if count and number > 1]
         if not told:
             raise DataError(
-                "no client has four distinct rows, so that none can say how many clusters it holds; "
+                "no client has four distinct rows, so none can say how many clusters it has; "
                 "pass the range of numbers of clusters."
             )
         return range(told[0], told[0] + told[-1] + 1)
@@ -54,15 +54,15 @@ class LocalClusters:
 def local_cluster_counts(
     clients: Any, *, most: int = MOST, seed: int = 0, privacy: Privacy | None = None, **options: Any
 ) -> LocalClusters:
-    """Ask how many clusters each client finds on its own. One sum.
+    """Ask in one sum how many clusters each client finds on its own.
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation.
         most: most clusters that a client looks for, in [2, 100].
-        seed: of each client's own k-means.
-        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
-            no federation.
+        seed: seed of each client's own k-means.
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
     """
     federation, ranges = _door(clients, None, privacy, options)
     question = LocalClusterCounts(ranges=ranges, most=most, seed=seed)

@@ -1,8 +1,8 @@
-"""Validity indices of a clustering, without labels, each from one sum.
+"""Validity indices of a clustering without labels, each from one sum.
 
-A cluster without rows is left out of every index, as the authors of federated k-means do (`nanmean`);
-fewer than two clusters with rows have no index. Sources, and what they reveal:
-`privfed.questions.cluster_spread`.
+Every index leaves out clusters without rows, as the authors of federated k-means do (`nanmean`). With fewer
+than two clusters that have rows, no index is defined. `privfed.questions.cluster_spread` has the sources and
+what the questions reveal.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _opened(
 
 
 def _held(total: Statistics) -> IntArray:
-    """Return which clusters hold rows.
+    """Return the indices of clusters that hold rows.
 
     Raises:
-        UndefinedIndexError: fewer than two.
+        UndefinedIndexError: fewer than two clusters hold rows.
     """
     held = np.flatnonzero(np.rint(total["count"]) > 0)
     if len(held) < 2:
@@ -67,20 +67,21 @@ def davies_bouldin(
     privacy: Privacy | None = None,
     **options: Any,
 ) -> float:
-    """Return the Davies-Bouldin index; the lower, the better. One sum.
+    """Return the Davies-Bouldin index from one sum; lower is better.
 
-    The mean over clusters i of max_j (S_i + S_j) / M_ij, where S_i is the q-th moment of the distances
-    of its rows to its center and M_ij the Minkowski distance of order p between centers (eq. 7 to 11 of
-    Stallmann and Wilbik 2022). With p=2, q=1 and the clusters' means as centers it is scikit-learn's.
+    It is the mean over clusters i of max_j (S_i + S_j) / M_ij, where S_i is the q-th root of the mean q-th
+    power of the distances of its rows to its center, and M_ij the Minkowski distance of order p between
+    centers (eq. 7 to 11 of Stallmann and Wilbik 2022). With p=2, q=1 and the clusters' means as centers it
+    equals scikit-learn's.
 
     Args:
         clients: list of tables of shape (n_i, n_features), or a federation.
         centers: (n_clusters, n_features), at least two.
-        p: at least 1.
-        q: in [1, 8].
-        privacy: Privacy | None, or a `privfed.Privacy` that is spent on this index (a list of tables only).
-        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names` where `clients` is
-            no federation.
+        p: order of the Minkowski distance between centers, at least 1.
+        q: power of the distances of rows to centers, in [1, 8].
+        privacy: None, or a `privfed.Privacy` that is spent on this metric (for a list of tables only).
+        **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
+            not a federation.
 
     Raises:
         UndefinedIndexError: fewer than two clusters hold rows.
@@ -103,13 +104,13 @@ def davies_bouldin(
 
 
 def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
-    """Return the mean distance of all rows to their nearest center. One sum.
+    """Return the mean distance of all rows to their nearest center, from one sum.
 
-    The "mean Euclidean intra-cluster distance" of Triebe and Rajagopal 2019: over rows, not clusters.
-    Arguments as for `davies_bouldin`, with one center or more.
+    This is the "mean Euclidean intra-cluster distance" of Triebe and Rajagopal 2019; the mean is over rows,
+    not over clusters. Arguments as for `davies_bouldin`, with at least one center.
 
     Raises:
-        UndefinedIndexError: under differential privacy, where noise hides all rows.
+        UndefinedIndexError: under differential privacy, if no cluster's count exceeds its noise.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options, least=1)
     question = ClusterDistances(ranges=ranges, centers=checked)
@@ -123,17 +124,18 @@ def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None,
 def simplified_silhouette(
     clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any
 ) -> float:
-    """Return the mean simplified silhouette of all rows, in [0, 1]; the higher, the better.
+    """Return the mean simplified silhouette of all rows, in [0, 1]; higher is better.
 
-    Distances to centers stand for mean distances to clusters (Vendramin et al. 2010).
-    The row of a cluster of one has silhouette zero. One sum; a second where a center has no rows, so
-    that it is nobody's next center. Arguments and errors as for `davies_bouldin`.
+    Distances to centers replace mean distances to clusters (Vendramin et al. 2010). A row that is alone in
+    its cluster has silhouette zero. It takes one sum, and a second one without the centers that have no
+    rows, if there are any. Arguments and errors as for `davies_bouldin`.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     question = ClusterSilhouettes(ranges=ranges, centers=checked)
     total = asked(federation, question)
     held = _held(total)
-    # Under differential privacy a second sum is not paid for: empty centers stay next ones.
+    # Under differential privacy there is no budget for a second sum, so centers without rows still count
+    # as second nearest ones.
     if len(held) < len(checked) and federation.setting.privacy is None:
         question = ClusterSilhouettes(ranges=ranges, centers=frozen_array(checked[held]))
         total = asked(federation, question)
@@ -142,11 +144,12 @@ def simplified_silhouette(
 
 
 def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = None, **options: Any) -> float:
-    """Return the Calinski-Harabasz index; the higher, the better. One sum.
+    """Return the Calinski-Harabasz index from one sum; higher is better.
 
-    Scatter between the clusters' means over scatter around them, each over its degrees of freedom. The
-    means are those of the rows nearest to each center, whatever the centers: it is scikit-learn's of
-    these labels, 1 where nothing scatters. Arguments and errors as for `davies_bouldin`.
+    It is the scatter between the clusters' means divided by the scatter around them, each over its degrees
+    of freedom. The means are those of the rows nearest to each center, so it equals scikit-learn's index of
+    these labels; it is 1 if there is no scatter within clusters. Arguments and errors as for
+    `davies_bouldin`.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     total = asked(federation, ClusterScatter(ranges=ranges, centers=checked))
@@ -156,7 +159,7 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
         raise UndefinedIndexError(f"each of the {len(held)} clusters holds one row; pass fewer centers.")
     shift = total["offset"][held] / count[:, None]
     within = float((total["square"][held] - count * np.square(shift).sum(axis=1)).sum())
-    # Means relative to one of the centers, so that they do not cancel far from the origin.
+    # Means are taken relative to one of the centers, which avoids cancellation far from the origin.
     means = checked[held] - checked[held[0]] + shift
     mean = count @ means / n
     between = float(count @ np.square(means - mean).sum(axis=1))
@@ -164,18 +167,18 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
 
 
 def silhouette(clients: Any, centers: Any) -> float:
-    """Return the mean silhouette of the pooled rows (Rousseeuw 1987): for simulations only.
+    """Return the mean silhouette of the pooled rows (Rousseeuw 1987), for simulations only.
 
-    It needs the distance of every pair of rows, also of two clients' rows, which no sum gives: the rows
-    are put together here, in the clear. `simplified_silhouette` is its counterpart through a secure sum.
+    It needs the distance between every two rows, also of different clients, which no sum gives, so the rows
+    are pooled here in clear. `simplified_silhouette` is its counterpart through a secure sum.
 
     Args:
         clients: list of tables of shape (n_i, n_features); a federation is refused.
         centers: (n_clusters, n_features).
 
     Raises:
-        DataError: a federation is passed, or tables that do not fit together.
-        UndefinedIndexError: fewer than two clusters hold rows, or each holds one.
+        DataError: a federation is passed, or tables whose columns do not match.
+        UndefinedIndexError: fewer than two clusters hold rows, or each holds one row.
     """
     if isinstance(clients, Federation):
         raise DataError("silhouette pools all rows, which a federation never gives; pass a list of tables.")
