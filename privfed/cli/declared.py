@@ -1,4 +1,4 @@
-"""What is declared on the command line: the domain, and the differential privacy that is claimed."""
+"""The domain and the differential privacy that are declared on the command line."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from privfed.privacy.privacy import Privacy
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The declared domain, and the differential privacy that is claimed.
+    """Holds the declared domain and the claimed differential privacy.
 
     Args:
         low: lowest value of each feature, or one for all; None without a declared domain.
         high: highest value of each feature, or one for all.
         max_rows: public bound on the rows of one client.
-        epsilon: of the claim; None without differential privacy.
-        delta: of the claim.
+        epsilon: epsilon of the claim; None without differential privacy.
+        delta: delta of the claim.
         unit: "record" or "client".
         neighbours: "add-remove" or "replace-one".
-        noise: who adds it, "distributed" unless said; see `Privacy`.
-        mechanism: of the noise, "gaussian" unless said.
-        spare: share of the budget kept for sums that have to be asked again, 0 unless said.
+        noise: who adds the noise, by default "distributed"; see `Privacy`.
+        mechanism: distribution of the noise, by default "gaussian".
+        spare: share of the budget kept for sums that have to be asked again, by default 0.
     """
 
     low: tuple[float, ...] | None = None
@@ -42,7 +42,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return the declared domain, or None.
 
         Raises:
-            ArgumentError: only a part of it is declared.
+            ArgumentError: only a part of the domain is declared.
         """
         low, high = self.low, self.high
         if (low is None) != (high is None):
@@ -56,10 +56,10 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def privacy(self) -> Privacy | None:
-        """Return the privacy that is claimed, or None.
+        """Return the claimed privacy, or None.
 
         Raises:
-            ArgumentError: only a part of it is declared, or without a domain.
+            ArgumentError: only a part of the claim is given, or no domain is declared.
         """
         parts = {name: getattr(self, name) for name in ("epsilon", "delta", "unit", "neighbours")}
         missing = [f"--{name}" for name, value in parts.items() if value is None]
@@ -76,6 +76,6 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Privacy(domain=domain, **parts, **chosen)
 
     def words(self) -> dict[str, Any]:
-        """Return the estimator's words for it."""
+        """Return the estimator's parameters for what is declared."""
         privacy = self.privacy()
         return {"domain": self.domain()} if privacy is None else {"privacy": privacy}

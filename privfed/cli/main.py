@@ -1,4 +1,4 @@
-"""The command `privfed`: its commands, and one clear line for everything that goes wrong."""
+"""The command `privfed`: its subcommands, and one clear line for every error."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COMMANDS = {
     "show": ("reading", "show", "Print what ran, and what the server saw."),
     "tradeoff": ("tradeoff", "tradeoff", "Run a study of utility, privacy, leakage and cost."),
 }
-"""Command -> its module in `privfed.cli.commands`, its name there, and what it is for."""
+"""Command -> its module in `privfed.cli.commands`, its name there, and its help."""
 
 _BAD_INPUT, _STOPPED = 2, 130
 
 
 class _Commands(MutableMapping[str, click.Command]):
-    """The commands by name, each imported when it is first used."""
+    """Maps names to commands; each is imported when it is first used."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, click.Command] = {}
@@ -58,19 +58,19 @@ class _Commands(MutableMapping[str, click.Command]):
 
 
 class Program(click.Group):
-    """A group whose errors are one line on stderr: exit code 2 for bad input, 130 when it was stopped."""
+    """Groups the commands; prints errors as one line on stderr, with exit code 2, or 130 if stopped."""
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
         self.commands = _Commands()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, none of which is loaded for it."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in sorted(COMMANDS.items())])
 
     def invoke(self, context: click.Context) -> Any:
-        """Run a command; what it warns of, and what the library says is wrong, is said in its words."""
+        """Run a command, and show warnings and errors of the library in terms of the command's options."""
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: click.echo(
                 f"privfed: warning: {self._said(message, context)}", err=True
@@ -78,13 +78,13 @@ class Program(click.Group):
             try:
                 return super().invoke(context)
             except PrivFedError as error:
-                # What is noted on it, such as a claim that holds all the same, speaks to both.
+                # Notes, such as a claim that still holds, belong to the message.
                 told = [self._said(error, context), *getattr(error, "__notes__", [])]
                 raise click.ClickException(" ".join(told)) from error
 
     def _said(self, message: Exception | str, context: click.Context) -> str:
         name = context.invoked_subcommand or ""
-        # A study's file has words of its own.
+        # A study's file uses the parameters' own names.
         if name in ("tradeoff", "compare", "demo"):
             return str(message)
         return said(message, self.commands.get(name, self), self.commands["fit"])
@@ -126,7 +126,7 @@ def _complain(message: str) -> int:
 @click.version_option(__version__, prog_name="privfed")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Cluster the data of several clients, who only ever give away sums.
+    """Cluster the data of several clients through sums over the clients.
 
     Clients are simulated in this process.
     """

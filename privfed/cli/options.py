@@ -1,4 +1,4 @@
-"""The options that commands share: where rows come from, what is fitted, over what, in what domain."""
+"""Options that commands share: source of the rows, algorithm, secure sum, domain and privacy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Command = Callable[..., Any]
 
 
 def names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Split names at commas; one that holds a comma stands in double quotes."""
+    """Split names at commas; a name that contains a comma is put in double quotes."""
     if text is None:
         return ()
     found = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
@@ -41,7 +41,7 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
 
 
 def listed(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Split names at commas, or read the lines of a file whose path stands behind an @."""
+    """Split names at commas, or read the lines of a file whose path follows an @."""
     if text is None or not text.startswith("@"):
         return names(context, option, text)
     try:
@@ -65,14 +65,14 @@ def numbers(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 def table_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse, before anything is done, a table's file whose name does not say how it is written."""
+    """Refuse at once a table's file whose extension does not name a format."""
     if path is not None:
         check_suffix(path)
     return path
 
 
 def json_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse, before anything is done, a file for JSON whose name says something else."""
+    """Refuse at once a file for JSON whose extension is another."""
     if path is not None:
         check_suffix(path, (".json",))
     return path
@@ -100,7 +100,7 @@ source_options = _stacked(
         part_of=("client_names",),
         metavar="A,B,...|@FILE",
         callback=listed,
-        help="All clients, or a file with one name a line; with --epsilon and --group they are declared so.",
+        help="All clients, or a file with one name a line; declares them if --epsilon and --group are given.",
     ),
     click.option(
         "--label",
@@ -118,7 +118,7 @@ source_options = _stacked(
 
 
 def source_of(data: Path, given: dict[str, Any]) -> Source:
-    """Take the source's options out of those that were given."""
+    """Remove the options of the source from those given, and return the source."""
     taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns", "clients")}
     return Source(path=str(data.absolute()), **taken)
 
@@ -135,7 +135,7 @@ algorithm_option = click.option(
 
 
 def _said(group: type, name: str) -> str:
-    """Return what the estimators' docstrings say of a parameter, in short."""
+    """Return the summary of a parameter in the estimators' docstrings."""
     return parameters_of(group)[name].summary
 
 
@@ -164,7 +164,7 @@ _WORDS: dict[str, tuple[Any, str]] = {
     "--fuzzifier": (float, "The exponent m of memberships (fuzzy)."),
     "--averaging": (click.Choice(["kmeans", "weighted"]), "How local centers are averaged (fuzzy)."),
 }
-"""Words of the estimators that are passed on where they are given; without, the estimator's own hold."""
+"""Options that set estimators' parameters; where one is not given, the estimator's default holds."""
 
 
 def _parameter(option: str) -> str:
@@ -179,8 +179,8 @@ word_options = _stacked(
         type=Registered(SECURE_SUMS),
         default="masked",
         show_default=True,
-        help="Secure sum: masked shows the server totals only; group-masked and ckks show it none, "
-        "the clients open them; plain shows it every client's statistics.",
+        help="Secure sum: masked shows the server only totals; with group-masked and ckks the clients open "
+        "the totals and the server sees none; plain shows the server every client's statistics.",
     ),
     click.option(
         "--seed",
@@ -194,7 +194,7 @@ word_options = _stacked(
 
 
 def words_of(given: dict[str, Any]) -> dict[str, Word]:
-    """Take the estimator's words out of the options that were given, with protocol and seed."""
+    """Remove the estimator's parameters, with protocol and seed, from the given options; return them."""
     words: dict[str, Word] = {name: given.pop(name) for name in ("protocol", "random_state")}
     taken = {name: given.pop(name) for name in map(_parameter, _WORDS)}
     return words | {name: value for name, value in taken.items() if value is not None}
@@ -223,28 +223,28 @@ declared_options = _stacked(
         cls=Part,
         part_of=("privacy",),
         type=float,
-        help="Differential privacy; with the next three, --low and --high.",
+        help="Claim differential privacy; needs the next three options, --low and --high.",
     ),
     click.option(
         "--delta",
         cls=Part,
         part_of=("privacy",),
         type=float,
-        help="Far below one over the number of units.",
+        help="Delta of the claim, far below one over the number of units.",
     ),
     click.option(
         "--unit",
         cls=Part,
         part_of=("privacy",),
         type=click.Choice(["record", "client"]),
-        help="What is protected.",
+        help="The unit that is protected.",
     ),
     click.option(
         "--neighbours",
         cls=Part,
         part_of=("privacy",),
         type=click.Choice(["add-remove", "replace-one"]),
-        help="Of which inputs it makes outputs alike.",
+        help="Which inputs count as neighbouring.",
     ),
     click.option(
         "--noise",
@@ -255,7 +255,7 @@ declared_options = _stacked(
     click.option(
         "--mechanism",
         type=click.Choice(["gaussian", "skellam"]),
-        help="Which noise: discrete Gaussian unless told otherwise.",
+        help="Distribution of the noise: discrete Gaussian unless told otherwise.",
     ),
     click.option(
         "--spare", type=float, help="Share of the budget kept for sums that have to be asked again."
@@ -264,5 +264,5 @@ declared_options = _stacked(
 
 
 def declared_of(given: dict[str, Any]) -> Declared:
-    """Take the declared domain and privacy out of the options that were given."""
+    """Remove the declared domain and privacy from the given options, and return them."""
     return Declared(**{name: given.pop(name) for name in Declared.__struct_fields__})

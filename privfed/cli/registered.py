@@ -1,4 +1,4 @@
-"""Options that take a registered name, or "module:Name" of a user's own."""
+"""Options that take a registered name, or "module:Name" for a class of the user's own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from privfed.errors import ArgumentError
 
 
 class Registered(click.ParamType[str]):
-    """The name of something in a registry, or "module:Name", which is imported: a person wrote it.
+    """Accepts a registered name, or "module:Name", which is imported because a person typed it.
 
     Args:
-        registry: where names are known.
-        shown: names that help lists, and that errors propose; by default all.
+        registry: the registry that names are looked up in.
+        shown: names that help and errors list; by default all.
     """
 
     name = "name"
@@ -25,7 +25,7 @@ class Registered(click.ParamType[str]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that are proposed: those shown, and what packages and users added."""
+        """Names that help and errors list: those shown, and those that packages and users added."""
         if self._shown is None:
             return self.registry.names()
         return (*self._shown, *self.registry.added())
@@ -35,7 +35,7 @@ class Registered(click.ParamType[str]):
         return f"[{'|'.join(self.names)}|MODULE:NAME]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that the name is known; it stays a name."""
+        """Check that the name is known, and return it unchanged."""
         try:
             self.registry.resolve(value)
         except ArgumentError as error:

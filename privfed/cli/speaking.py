@@ -1,8 +1,8 @@
-"""Errors in the words of the command line: `n_clusters=0` is `--n-clusters 0` to who typed the latter.
+"""Translates errors from parameters to options: `n_clusters=0` becomes `--n-clusters 0`.
 
-The library's errors name parameters, for it is called from Python too. Which option sets a parameter is read
-off click's own declarations: an option is called like the parameter that it sets, and one that gives only a
-part of a parameter says so (`Part`). What only Python can do comes last in a message, after "in Python".
+The library's errors name parameters, as it is also called from Python. Click's declarations say which option
+sets a parameter: an option has the name of the parameter that it sets, and one that sets only a part of a
+parameter declares that (`Part`). Remedies that only Python offers come last in a message, after "in Python".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Spellings = Mapping[str, str]
 """Name of a parameter -> the option that sets it, or several."""
 
 _OBJECTS = {"Privacy": ("privacy", "domain"), "Box": ("domain",)}
-"""Class -> the parameters that an object of it says."""
+"""Class -> the parameters whose options describe an object of it."""
 
 _BEFORE, _AFTER = r"(?<![\w.\-/'\"])", r"(?![\w/'\"]|\.\w)"
 _VALUE = r"\"[^\"]*\"|'[^']*'|\[[^\]]*\]|\([^)]*\)|\.\.\.|-?[\w*^]+(?:[.+-]\w+)*"
@@ -36,12 +36,12 @@ _OR_NONE = re.compile(r",? or None(?: for [\w ]+)?")
 
 
 class Part(click.Option):
-    """An option that gives a part of parameters that are objects in Python.
+    """Declares an option that sets a part of parameters which are objects in Python.
 
     Args:
-        *declared: as of `click.Option`.
+        *declared: as for `click.Option`.
         part_of: names of the parameters.
-        **words: as of `click.Option`.
+        **words: as for `click.Option`.
     """
 
     def __init__(self, *declared: Any, part_of: tuple[str, ...], **words: Any) -> None:
@@ -50,7 +50,7 @@ class Part(click.Option):
 
 
 def spellings(command: click.Command) -> Spellings:
-    """Return which options of a command set which parameter."""
+    """Return for each parameter the options of a command that set it."""
     found: dict[str, list[str]] = {}
     for option in command.params:
         if isinstance(option, click.Option):
@@ -65,13 +65,13 @@ def _listed(options: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _algorithms() -> dict[str, str]:
-    """Return class of an estimator -> its name on the command line."""
+    """Map the class names of estimators to their names on the command line."""
     kinds = {name: ESTIMATORS.find(name) for name in SHORT}
     return {kind.__name__: name for name, kind in kinds.items() if isinstance(kind, type)}
 
 
 def spoken(text: str, options: Spellings) -> str:
-    """Return a message with options in place of parameters."""
+    """Return a message with parameters replaced by options."""
     text, python, rest = text.partition("in Python")
     text = _CALL.sub(lambda found: _called(found, options), text)
     text = _ASSIGNED.sub(lambda found: _assigned(found, options), text)
@@ -84,7 +84,7 @@ def spoken(text: str, options: Spellings) -> str:
 
 
 def _called(found: re.Match[str], options: Spellings) -> str:
-    """Spell an object that is constructed."""
+    """Translate the construction of an object."""
     kind, words = found["kind"], found["words"]
     if kind in _algorithms() and "algorithm" in options:
         return f"{_class(kind, options)} {spoken(words, options)}".strip()
@@ -110,27 +110,28 @@ def _object(kind: str, options: Spellings) -> str:
 
 
 def _assigned(found: re.Match[str], options: Spellings) -> str:
-    """Spell `name=value`, or `name=` alone."""
+    """Translate `name=value`, or `name=` alone."""
     name, value = found["name"], found["value"]
     option = options.get(name)
     if option is None:
-        # What can only be seen, such as n_samples. With neither "_" nor quotes it may be a file's name.
+        # No option sets it, as with n_samples. A name without "_" or quotes may be part of a file's name.
         return f"{name.replace('_', ' ')} {value}" if value and ("_" in name or value[0] == '"') else found[0]
     if value == "None":
         return f"no {option}"
     if value in (None, "..."):
         return option
     plain = _QUOTED.match(value)
-    # A shell needs no quotes round a plain word.
+    # A shell needs no quotes around a plain word.
     return f"{option} {plain['text'] if plain else value}"
 
 
 def said(message: Exception | str, command: click.Command, fit: click.Command) -> str:
-    """Return a message as one line in the words of a command.
+    """Return a message as one line, in terms of a command's options.
 
     Args:
-        message: of the library.
-        command: that runs.
-        fit: the command that began the run which others read: what they do not know is said in its words.
+        message: message or error of the library.
+        command: the command that runs.
+        fit: the command `fit`, which begins the runs that other commands read; its options are used for
+            parameters that `command` does not have.
     """
     return spoken(" ".join(str(message).split()), {**spellings(fit), **spellings(command)})

@@ -166,7 +166,7 @@ def test_other_words_do_not_go_on(invoke, failing, words, tmp_path, monkeypatch)
         stopping_at(patched, 3, KeyboardInterrupt())
         invoke(*words, "--out", tmp_path / "s", exit_code=130)
     before = sorted(path.name for path in (tmp_path / "s").iterdir())
-    assert "with other words" in failing(*words, "--seed", 1, "--out", tmp_path / "s")
+    assert "with other parameters" in failing(*words, "--seed", 1, "--out", tmp_path / "s")
     (tmp_path / "s" / "select.json").write_text("{")
     assert "select.json is damaged" in failing(*words, "--out", tmp_path / "s")
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == before

@@ -1,4 +1,4 @@
-"""`privfed attack`: what a run gave away to whom."""
+"""`privfed attack`: measures what a party could learn from a run."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ SCORED = "these figures are scored against the clients' rows: the claim does not
     "--low",
     metavar="X[,Y,...]",
     callback=numbers,
-    help="Lowest value of the features that the attacker knows of; with --high.",
+    help="Lowest value of each feature, known to the attacker; with --high.",
 )
 @click.option(
     "--high",
     metavar="X[,Y,...]",
     callback=numbers,
-    help="Highest value of the features that the attacker knows of; with --low.",
+    help="Highest value of each feature, known to the attacker; with --low.",
 )
 @click.option(
     "--party",
     type=click.Choice(["server", "observer"]),
     default="server",
     show_default=True,
-    help="Who attacks: the server, or who sees the final centroids only.",
+    help="Who attacks: the server, or an observer who sees only the final centroids.",
 )
 @click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker.")
 @click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones.")
@@ -84,13 +84,13 @@ def attack(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Run attacks on what a party of the run in folder RUN saw, and score them against the truth.
+    """Run attacks on what a party saw of the run in folder RUN, and score them against the truth.
 
-    Attacks read the view of the transcript only; the clients' rows are for scoring. One that finds nothing
-    to work on there is left out, with the reason: it has no figures. Each attack that is run gets a
-    picture beside attacks.json. Each report is stored when it is done: the same command goes on where it was
-    stopped, and runs only what is new; reports in other words (party, client, seed, rows) are replaced. See
-    docs/attacks for what each of them does, and what stops it.
+    Attacks read only the party's view of the transcript; the clients' rows are used for scoring. An attack
+    that finds nothing to work on is left out, with the reason. Each attack that runs gets a picture beside
+    attacks.json. Each report is stored when it is done: the same command continues where it was stopped, and
+    runs only what is new; reports with other settings (party, client, seed, rows) are replaced. docs/attacks
+    says what each attack does, and what stops it.
     """
     transcript = read_transcript(run_folder)
     target, which = target_of(run_folder, transcript, **given), chosen(wanted)
@@ -119,7 +119,7 @@ def attack(
         found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
         keep(folder, found)
     found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
-    # What was left out is told in the file too, also where nothing was run.
+    # The file also lists what was left out, even if nothing was run.
     keep(folder, found)
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -141,7 +141,7 @@ def attack(
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:
-    """Go through attacks and show on stderr how far it is, with the time that is left."""
+    """Yield the attacks, and show progress and remaining time on stderr."""
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
@@ -157,7 +157,7 @@ def _words(used: PassiveAttack[Any]) -> dict[str, str]:
 
 
 def _meaning(report: dict[str, Any]) -> str:
-    """Say what the figures of a report are of."""
+    """Say what the figures of a report measure."""
     bound = f" Bound: {report['bound_of']}." if report.get("bound_of") else ""
     above = " Recovered lies above it: it limits no other reasoning." if report.get("remark") else ""
     return f"recovered is of {report['goal']}.{bound}{above}"

@@ -1,4 +1,4 @@
-"""`privfed audit`: whether a claim of differential privacy holds up against what came out."""
+"""`privfed audit`: tests a claim of differential privacy against what was released."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NOT_COVERED = "this audit is computed from the clients' rows: the claim does not
     show_default=True,
     help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
 )
-@click.option("--confidence", type=float, help="Of all bounds together.  [default: 0.95; a run: 0.999]")
+@click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]")
 @click.option(
     "--truth",
     type=click.Path(path_type=Path),
@@ -58,7 +58,7 @@ NOT_COVERED = "this audit is computed from the clients' rows: the claim does not
     type=click.IntRange(min=1000),
     default=20_000,
     show_default=True,
-    help="Of a run: draws with its worst unit, and without it.",
+    help="For a run: number of draws with its worst unit, and without it.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), callback=json_file, help="JSON file to write (.json)."
@@ -75,11 +75,11 @@ def audit(
 ) -> None:
     """Audit the claim and the noise of the run in folder RUN, or releases in FILE.
 
-    Of a run the noise in each total is compared with what was declared; and its questions are answered for a
-    worst record or client and without it, which bounds the true epsilon from below. FILE is an .npz with the
-    releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or (trials,
-    n_values), or with the canaries of one run, "scores" and "included". Exit code 1 says that the claim is
-    violated.
+    For a run, the noise in each total is compared with what was declared. Its questions are also answered
+    with and without a worst-case record or client, which bounds the true epsilon from below. FILE is an .npz
+    with the releases of a mechanism with and without one unit, "inside" and "outside" of shape (trials,) or
+    (trials, n_values), or with the canaries of one run, "scores" and "included". Exit code 1 says that the
+    claim is violated.
     """
     found: list[Audit | RunAudit]
     if subject.is_dir():
@@ -108,7 +108,7 @@ def _claim(folder: Path, transcript: Transcript) -> PrivacySpent:
     """Return the claim of the run in a folder.
 
     Raises:
-        ArgumentError: it has none, or its totals are not what noise was added to.
+        ArgumentError: the run has no claim, or noise was not added to its totals.
     """
     claim = claim_of_run(folder, transcript)
     if claim is None:

@@ -28,8 +28,8 @@ _MOST = 40
 def compare(first: Path, second: Path, as_json: bool) -> None:
     """Show what changed from the study in folder FIRST to the one in folder SECOND.
 
-    Configurations are matched by what the studies call them. A spread is the two standard deviations
-    together.
+    Configurations are matched by their names. Changes are measured in units of both standard deviations
+    combined.
     """
     found = compared(read_results(first), read_results(second))
     claims = {str(folder): read_claims(folder) for folder in (first, second)}
@@ -57,7 +57,7 @@ def _tell(found: Comparison, first: Path, second: Path) -> None:
 
 
 def _tell_claims(claims: dict[str, dict[str, str]]) -> None:
-    """Print what each study's private configurations claim; once what both say."""
+    """Print what the private configurations of each study claim; a claim of both is printed once."""
     none = one_line(None)
     told = Counter((name, said) for own in claims.values() for name, said in own.items() if said != none)
     for (name, said), studies in told.items():

@@ -1,10 +1,10 @@
-"""`privfed demo`: hand-written digits at twenty clients, clustered over masked sums and over plain ones.
+"""`privfed demo`: clusters hand-written digits at twenty clients over masked sums and over plain ones.
 
-Then the built-in study "digits": what each sum gives away, and what differential privacy costs.
+Then it runs the built-in study "digits": what each sum reveals, and what differential privacy costs.
 
-scikit-learn's digits are split by k-means, so that each client knows other shapes (the non-IID split of
-Holzer, Jacob and Kavane 2023). In some rounds clients are lost. Plain sums go without the clients that the
-masked ones went without: what is left to compare is the secure sum itself.
+scikit-learn's digits are split by k-means, so that clients have different shapes (the non-IID split of
+Holzer, Jacob and Kavane 2023). In some rounds clients drop out. The plain sums leave out the same clients as
+the masked ones, so that the runs differ only in the secure sum.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ _FIRST_ROUND, _LAST_LOSSES = 3, 14
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """What `demo.json` holds.
+    """Holds the contents of `demo.json`.
 
     Args:
-        seed: of the split, the losses and the starts.
-        largest_difference: between a coordinate of plain's centroids and masked's (pixels run from 0 to 16).
-        seconds: of the whole demonstration.
-        runs: the result of each protocol.
+        seed: seed of the split, the dropouts and the starts.
+        largest_difference: largest difference between coordinates of the centroids over plain and over
+            masked sums (pixels run from 0 to 16).
+        seconds: run time of the whole demonstration.
+        runs: result of each protocol.
     """
 
     seed: int
@@ -114,7 +115,7 @@ def _digits(seed: int) -> Clients:
 
 
 def losses(seed: int) -> list[Fault]:
-    """Draw who is lost when: in some rounds before its upload arrives, in others after it."""
+    """Draw which clients drop out when: before their upload arrives, or after it."""
     rng = np.random.default_rng(seed)
     faults: list[Fault] = []
     for number in range(_FIRST_ROUND, _LAST_LOSSES + 1, 2):
@@ -125,7 +126,7 @@ def losses(seed: int) -> list[Fault]:
 
 
 def same_losses(transcript: Transcript) -> list[Fault]:
-    """Return the faults with which plain sums go without exactly those whom a transcript's totals lack."""
+    """Return faults that make plain sums leave out exactly the clients that a transcript's totals lack."""
     return [
         Fault(client, "collect", sums=frozenset({asked.index + 1}))
         for asked, total in transcript.totals()

@@ -1,4 +1,4 @@
-"""`privfed fit` and `privfed resume`: cluster simulated clients, in a folder from which it can go on."""
+"""`privfed fit` and `privfed resume`: cluster simulated clients, in a folder from which a run can resume."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def fit(
     """Cluster the rows of DATA, whose clients are simulated.
 
     DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
-    folder of one table a client. The folder of the run takes the centroids, the result as JSON, a picture,
-    and the transcript from which `privfed resume` goes on. Words without a default are the algorithm's own
-    where they are not given.
+    folder with one table for each client. The folder of the run gets the centroids, the result as JSON, a
+    picture, and the transcript from which `privfed resume` continues. Options without a default have the
+    algorithm's own.
     """
     source = source_of(data, given)
     parameters = Parameters(
@@ -67,7 +67,7 @@ def fit(
     )
     estimator(parameters, out)
     tables = load(source, private=parameters.declared.epsilon is not None)
-    # The columns that were found are kept, so that `resume` and `predict` take the same ones.
+    # The columns that were found are stored, so that `resume` and `predict` use the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
     run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
     clients = clients_of(tables, run)
@@ -75,7 +75,7 @@ def fit(
     try:
         result = carry_out(out, run, tables, clients, quiet)
     except DiskFullError:
-        raise  # `resume` finishes a run from its first line on.
+        raise  # `resume` can finish a run that has at least begun.
     except PrivFedError:
         if not has_transcript(out):
             discard(out)
@@ -85,9 +85,9 @@ def fit(
 
 @click.command(short_help="Finish a run that was stopped.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--data", type=click.Path(path_type=Path), help="The clients' data, where it has moved.")
-@click.option("--algorithm", metavar="MODULE:NAME", help="Again, where the run has an algorithm of your own.")
-@click.option("--protocol", metavar="MODULE:NAME", help="Again, where the run has a protocol of your own.")
+@click.option("--data", type=click.Path(path_type=Path), help="The clients' data, if it has moved.")
+@click.option("--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours.")
+@click.option("--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours.")
 @quiet_option
 @json_option
 def resume(
@@ -98,9 +98,10 @@ def resume(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Finish the run in folder RUN: its totals are replayed, the rest is asked.
+    """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
 
-    The centroids are those of a run that was never stopped. Of a finished run the results are written anew.
+    The centroids are the same as if the run had never been stopped. For a finished run the results are
+    written again.
     """
     run = read_run(run_folder)
     check_own(run_folder, run.parameters, algorithm, protocol)
@@ -112,5 +113,5 @@ def resume(
     tables = load(run.source, private=run.parameters.declared.epsilon is not None)
     result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet)
     if finished:
-        click.echo(f"privfed: {run_folder} was finished already; its results were written anew.", err=True)
+        click.echo(f"privfed: {run_folder} was finished already; its results were written again.", err=True)
     show(result, run_folder, as_json)

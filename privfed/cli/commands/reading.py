@@ -1,4 +1,4 @@
-"""`privfed predict` and `privfed show`: what can be read out of a run's folder."""
+"""`privfed predict` and `privfed show`: read from a run's folder."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from privfed.privacy.claim import PrivacySpent
 )
 @click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
 def predict(run_folder: Path, data: Path, out: Path | None, separator: str | None) -> None:
-    """Print the cluster of each row of DATA, a table with the columns of RUN; others are left alone.
+    """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
 
-    Under differential privacy the claim of RUN is said on stderr. It is for the centroids: a row's cluster
-    is computed from the row itself.
+    Under differential privacy the claim of RUN is printed on stderr. It covers the centroids only, as a
+    row's cluster is computed from the row itself.
     """
     read_run(run_folder)
     known = read_centroids(run_folder)
@@ -53,7 +53,7 @@ def predict(run_folder: Path, data: Path, out: Path | None, separator: str | Non
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What `privfed show --json` prints."""
+    """Holds what `privfed show --json` prints."""
 
     algorithm: str
     parameters: dict[str, object]

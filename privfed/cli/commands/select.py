@@ -1,4 +1,4 @@
-"""`privfed select-k`: fit several numbers of clusters and choose one by an index."""
+"""`privfed select-k`: fits several numbers of clusters and chooses one by an index."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from privfed.privacy.claim import one_line
     type=Registered(INDICES),
     default="davies_bouldin",
     show_default=True,
-    help="What the clusterings are judged by.",
+    help="Index by which the clusterings are compared.",
 )
 @click.option(
     "--rule",
@@ -77,8 +77,8 @@ from privfed.privacy.claim import one_line
 def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) -> None:
     """Cluster the rows of DATA with several numbers of clusters, and choose one by an index.
 
-    DATA is a table with a column that names each row's client, or a folder of one table a client. The same
-    command goes on where it was stopped.
+    DATA is a table with a column that names each row's client, or a folder with one table for each client.
+    The same command continues where it was stopped.
     """
     source = source_of(data, given)
     asked = Asked(source=source, words=words_of(given), declared=declared_of(given), **given)
@@ -110,13 +110,13 @@ def _clients(tables: ClientTables, asked: Asked) -> Clients:
 
 
 def _range(asked: Asked, n_rows: int) -> range | None:
-    """Return the numbers of clusters that were asked for, or None for the rule of thumb."""
+    """Return the numbers of clusters that were asked for; None to ask clients for a rule of thumb."""
     if asked.max_k is None:
         if asked.min_k is not None:
             raise ArgumentError("--min-k goes with --max-k; give both, or none.")
         return None
     low = 2 if asked.min_k is None else asked.min_k
-    # Under differential privacy the number of rows may lead to no error.
+    # Under differential privacy an error must not depend on the number of rows.
     most = asked.max_k if asked.declared.epsilon is not None else n_rows
     if not 2 <= low <= asked.max_k <= most:
         rows = "" if asked.declared.epsilon is not None else f" <= {n_rows}, the rows"

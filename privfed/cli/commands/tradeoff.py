@@ -1,4 +1,4 @@
-"""`privfed tradeoff`: from a study's file to its report, however often it is stopped on the way."""
+"""`privfed tradeoff`: runs a study and writes its report; it can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _own() -> list[str]:
 
 
 def load_study(name: str) -> tuple[Located, Path]:
-    """Read a study from a file, or one of privfed's own by its name; and where its relative paths begin.
+    """Read a study from a file, or a built-in one by name; also return the folder of its relative paths.
 
     Raises:
-        ArgumentError: there is no such study, or something in it is wrong.
+        ArgumentError: there is no such study, or it is invalid.
     """
     if name in _own():
         with as_file(files(experiments).joinpath("studies").joinpath(f"{name}.toml")) as path:
@@ -52,10 +52,10 @@ def load_study(name: str) -> tuple[Located, Path]:
 
 
 class CellProgress:
-    """Shows the cells that are done and the time that is left, on stderr; a context manager.
+    """Shows on stderr how many cells are done and how much time is left, as a context manager.
 
     Args:
-        n_jobs: cells to run.
+        n_jobs: number of cells to run.
         quiet: show nothing.
     """
 
@@ -84,7 +84,7 @@ class CellProgress:
         self._bar.stop()
 
     def __call__(self, done: int, of: int, job: Job, well: bool) -> None:
-        """Take note of one cell."""
+        """Count one finished cell."""
         self.failed += not well
         now = time.monotonic()
         seconds = (now - self._began) / done * (of - done)
@@ -97,7 +97,7 @@ class CellProgress:
 
 
 def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet: bool) -> list[Row]:
-    """Run what is missing of a plan, and write its report; Ctrl-C keeps every cell that is done."""
+    """Run the missing cells of a plan, and write its report; Ctrl-C keeps every finished cell."""
     store = Store(out)
     with store.alone():
         jobs = missing(checked, store, retry)
@@ -115,7 +115,7 @@ def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet:
 
 
 def tell(checked: Plan, rows: list[Row], out: Path) -> None:
-    """Print what came out, in a few lines."""
+    """Print the results in a few lines."""
     failed = sum(len(row.errors) for row in rows)
     for name, answer in answers(checked, rows):
         found = "nothing measured" if answer.row is None else answer.row.label
@@ -141,7 +141,7 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the study.  [default: the study's name]"
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes at once.  [default: the cores]")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: that of cores]")
 @click.option("--seeds", type=click.IntRange(1), help="Seeds 0, 1, ... in place of the study's.")
 @click.option("--retry", is_flag=True, help="Run cells again that failed.")
 @click.option("--check", is_flag=True, help="Check the study, list all mistakes, and run nothing.")
@@ -151,8 +151,8 @@ def tradeoff(
 ) -> None:
     """Run STUDY, a TOML file or the name of a built-in study, and write its report.
 
-    The study is checked whole before anything runs. Each cell is stored when it is done, so that the same
-    command goes on where it was stopped, and runs only what is new where the study has grown.
+    The whole study is checked before anything runs. Each cell is stored when it is done, so the same command
+    continues where it was stopped, and runs only the new cells of a study that has grown.
     """
     try:
         checked = plan(*load_study(study))

@@ -1,1 +1,1 @@
-"""What a person at the terminal sees: tables, pictures, progress."""
+"""Tables, pictures and progress for a person at the terminal."""

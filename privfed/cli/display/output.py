@@ -1,4 +1,4 @@
-"""What people and programs read: files beside a run, and tables on stdout."""
+"""Output for people and programs: files in a run's folder, and tables on stdout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 
 def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
-    """Write the result and the model into the run's folder; each file appears whole or not at all."""
+    """Write the result and the model into the run's folder, each file atomically."""
     with replaced(folder / "model.npz") as path:
         model.save(path)
     names, said = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
@@ -46,7 +46,7 @@ def printed(table: Table) -> None:
 
 
 def _console() -> Console:
-    # Names of columns and clients are data: brackets and colons in them are no markup.
+    # Names of columns and clients are data, so brackets and colons in them must not be read as markup.
     return Console(markup=False, emoji=False, highlight=False)
 
 
@@ -80,7 +80,7 @@ def result_table(result: Result, folder: Path) -> Table:
 
 
 def claim_lines(claim: PrivacySpent | None, noised: Sequence[str] = ()) -> dict[str, str]:
-    """Return what is said of a claim, and of the numbers that noise went into."""
+    """Return the facts about a claim, and the names of the noised numbers."""
     return facts_of(claim) | ({"noised numbers": ", ".join(noised)} if noised else {})
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a run: how it converged, and where its centroids are. No row of a client is ever drawn."""
+"""Pictures of a run: its convergence and its centroids. No row of a client is ever drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
 from privfed.privacy.claim import PrivacySpent, noised_mark
 
-# Okabe and Ito's colours (2008), which colour-blind people can tell apart; without the yellow, pale on white.
+# Okabe and Ito's colours (2008), distinguishable to colour-blind people; without yellow, too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -29,7 +29,7 @@ def draw_run(path: Path, history: Sequence[FloatArray], result: Result, tol: flo
     Args:
         path: PNG file to write.
         history: centroids at the start and after each round, each (n_clusters, n_features) float64.
-        result: of the run.
+        result: result of the run.
         tol: movement below which the run stops.
     """
     figure, claim = Figure(figsize=(11, 5), layout="constrained"), claim_from(result.privacy)
@@ -43,7 +43,7 @@ def draw_run(path: Path, history: Sequence[FloatArray], result: Result, tol: flo
 
 
 def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
-    """Write below a figure what is said of a claim, for pictures travel alone; nothing without one."""
+    """Write the claim, if there is one, below a figure, as pictures are shared without their report."""
     if claim is not None:
         characters = int(16 * figure.get_figwidth())
         figure.supxlabel("\n".join(textwrap.wrap(claim.line, characters)), fontsize=7, color="#444444")
@@ -57,7 +57,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw_convergence(axes: Axes, runs: dict[str, Sequence[float]], tol: float) -> None:
-    """Draw the movement of each round on a logarithmic axis; rounds without any stand at the bottom."""
+    """Draw the movement of each round on a logarithmic axis; rounds without movement are at the bottom."""
     for position, (name, moved) in enumerate(runs.items()):
         _draw_movements(axes, name, np.asarray(moved), position)
     if any(value > 0 for moved in runs.values() for value in moved):
@@ -79,7 +79,7 @@ def _draw_movements(axes: Axes, name: str, moved: FloatArray, position: int) -> 
     axes.plot(rounds, kept, line, color=colour, linewidth=width, marker=marker, markersize=4, label=name)
     still = rounds[moved == 0]
     if still.size:
-        # In units of the axes' height: zero has no place on a logarithmic axis.
+        # A logarithmic axis has no zero, so these points are placed in units of the axes' height.
         bottom = axes.get_xaxis_transform()
         axes.plot(
             still,
@@ -92,14 +92,14 @@ def _draw_movements(axes: Axes, name: str, moved: FloatArray, position: int) -> 
 
 
 def flat(history: FloatArray, columns: Sequence[str]) -> tuple[FloatArray, tuple[str, str]]:
-    """Project centroids to the plane: by their features, or by the principal axes of the last ones.
+    """Project centroids to the plane, by their features or by the principal axes of the final ones.
 
     Args:
         history: float64 of shape (n_rounds + 1, n_clusters, n_features).
         columns: names of the features.
 
     Returns:
-        The points, float64 of shape (n_rounds + 1, n_clusters, 2), and what the axes are called.
+        The points, float64 of shape (n_rounds + 1, n_clusters, 2), and the names of the axes.
     """
     if history.shape[2] == 1:
         return np.concatenate([history, np.zeros_like(history)], axis=2), (columns[0], "")
@@ -108,7 +108,7 @@ def flat(history: FloatArray, columns: Sequence[str]) -> tuple[FloatArray, tuple
     last = history[-1]
     _, spread, axes = np.linalg.svd(last - last.mean(axis=0), full_matrices=False)
     axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]
-    # The sign of an axis is free: the largest entry is made positive, so that pictures repeat.
+    # The sign of a principal axis is arbitrary; the largest entry is made positive so that pictures repeat.
     axes = axes * np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
     share = np.append(np.square(spread), 0.0)[:2] / max(float(np.square(spread).sum()), 1e-300)
     names = [f"principal axis {i + 1} of the centroids ({share[i]:.0%})" for i in range(2)]

@@ -1,4 +1,4 @@
-"""Progress of a fit, on stderr: round, movement, time passed, and the most time that is left."""
+"""Shows progress of a fit on stderr: round, movement, elapsed time, and the most time that is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import centers_of
 
 _RECENT = 20
-"""Rounds from which the time of a round is taken, so that replayed ones are soon forgotten."""
+"""Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -47,7 +47,7 @@ class Rounds:
             self.restart, self.round, self.movement, self._centers = self.restart + 1, 0, None, None
         if ask.purpose != "round":
             return
-        # Under differential privacy the question stands within another, that of its noise.
+        # Under differential privacy the question is wrapped in a noised one.
         centers: FloatArray | None = next(iter(centers_of(ask.question)), None)
         if centers is not None and self._centers is not None and centers.shape == self._centers.shape:
             self.movement = float(np.linalg.norm(centers - self._centers))
@@ -69,9 +69,9 @@ class Rounds:
 
 
 class RoundProgress:
-    """Shows the progress of a fit; a context manager to be passed as `watch`.
+    """Shows the progress of a fit, as a context manager to pass as `watch`.
 
-    In a terminal one line is kept up to date; elsewhere a line is written every ten seconds.
+    In a terminal it updates one line; elsewhere it writes a line every ten seconds.
 
     Args:
         label: what is running.
@@ -104,7 +104,7 @@ class RoundProgress:
         self._bar.stop()
 
     def __call__(self, index: int, ask: Ask, total: Total) -> None:
-        """Take note of one opened sum."""
+        """Count one opened sum and show the progress."""
         now = time.monotonic()
         self._rounds.count(ask, now)
         left = self._rounds.left()

@@ -1,4 +1,4 @@
-"""How runs that did not converge are told of on the command line: in its results, in its own words."""
+"""Reports runs that did not converge in the results, in terms of the command's options."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from privfed.cli.speaking import said
 
 @contextmanager
 def in_results() -> Iterator[None]:
-    """Keep the library's warning from stderr: tables and files say it, with what helps."""
+    """Suppress the library's warning on stderr, as tables and files say it with a remedy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
 
 
 def in_its_words(text: str) -> str:
-    """Return a text of the library with the options of the command that runs in place of parameters."""
+    """Return a text of the library with parameters replaced by options of the running command."""
     context = click.get_current_context(silent=True)
     if context is None:
         return text

@@ -1,1 +1,1 @@
-"""The files of a run's folder: what was asked for, and its result."""
+"""The files of a run's folder: its parameters and its result."""

@@ -1,4 +1,4 @@
-"""The claim of a run, read from its folder, so that every command can say it, also of a run that stopped."""
+"""Reads the privacy claim of a run from its folder, so that every command can state it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from privfed.protocols.registry import one_key_of
 
 
 def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:
-    """Return what is said of the differential privacy of the run in a folder; None without any.
+    """Return the claim of differential privacy of the run in a folder; None without one.
 
-    Where clients added noise by themselves before the run, each has a run of its own in the folder.
+    If clients added noise on their own before the run, each has a run of its own in the folder.
     """
     if transcript.configuration.privacy is not None:
         return _claim_of(transcript)
@@ -40,21 +40,21 @@ def _claim_of(transcript: Transcript) -> PrivacySpent | None:
 
 
 def claim_from(privacy: Mapping[str, Any] | None) -> PrivacySpent | None:
-    """Return the claim that a result holds in JSON's terms."""
+    """Decode a claim from a result in JSON."""
     return None if privacy is None else PrivacySpent.from_dict(privacy)
 
 
 def to_json(claim: PrivacySpent | None) -> dict[str, Any] | None:
-    """Return a claim in JSON's terms; null without one."""
+    """Encode a claim for JSON; None without one."""
     return None if claim is None else claim.to_dict()
 
 
 @contextmanager
 def saying_the_claim(folder: Path) -> Iterator[None]:
-    """Say the claim of a run that does not come to its end, as far as anything of it was asked.
+    """State the claim of a run that does not finish, if anything was asked in it.
 
-    What was sent is spent, and was seen. An error takes the claim along as a note, which ends its line; a
-    run that was stopped leaves it on stderr.
+    What was sent was seen, and its budget is spent. An error gets the claim as a note at the end of its line;
+    for a run that was stopped, the claim is printed on stderr.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A full disk: what was written stays, and goes on once there is space."""
+"""Errors of a full disk: what was written is kept, and the command can continue once there is space."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from privfed.errors import RunFolderError
 
 
 class DiskFullError(RunFolderError):
-    """What is written to has no space left; what was written stays."""
+    """Signals that the disk is full; what was written is kept."""
 
 
 def is_full(error: OSError) -> bool:
-    """Say whether an error is that of a full disk, or of a quota that is used up."""
+    """Say whether an error means a full disk or an exhausted quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def telling_when_full(folder: Path, remedy: str) -> Iterator[None]:
-    """Say of a full disk what to do.
+    """Turn the error of a full disk into one that says what to do.
 
     Args:
-        folder: that is written to.
-        remedy: what goes on once there is space.
+        folder: the folder that is written to.
+        remedy: how to continue once there is space.
 
     Raises:
         DiskFullError: the disk is full.
@@ -43,8 +43,8 @@ def telling_when_full(folder: Path, remedy: str) -> Iterator[None]:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet; where it cannot be written whole, nothing of it stays."""
-    # Where two commands come here at once, "x" lets one of them through.
+    """Write a file that must not exist yet; if it cannot be written whole, it is removed."""
+    # If two commands get here at the same time, mode "x" lets only one of them create the file.
     with open_file(path, "xb") as file:
         try:
             file.write(content)

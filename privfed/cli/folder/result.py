@@ -1,6 +1,6 @@
-"""The machine-readable result of a run: `result.json`, taken from the fitted model and its transcript.
+"""The machine-readable result of a run, `result.json`, from the fitted model and its transcript.
 
-Reveals, where labels were named: one more total, of how many rows of each label are in each cluster.
+Reveals, if a label column was named: one more total, the number of rows of each label in each cluster.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SAW_SHORT = {
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent in a run, set-up and repeated sums included.
+    """Holds what was sent in a run, including set-up and repeated sums.
 
     Args:
-        exchanges: how often requests went out.
-        bytes_down: to each client, by name.
-        bytes_up: from each client, by name.
-        bytes_per_client: both together, mean over the clients.
-        seconds: wall time of the fit; of a resumed run, of its last part.
+        exchanges: number of exchanges.
+        bytes_down: bytes to each client, by name.
+        bytes_up: bytes from each client, by name.
+        bytes_per_client: bytes in both directions, mean over the clients.
+        seconds: wall time of the fit; for a resumed run, of its last part.
     """
 
     exchanges: int
@@ -55,18 +55,18 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SumRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One opened sum.
+    """Holds the facts about one opened sum.
 
     Args:
         index: its index in the run.
         purpose: what it was for.
-        clients: how many were asked.
-        contributors: how many are in the total.
-        dropped: name of each client that was lost -> stage.
-        rejected: name of each client with a message that was thrown away -> why.
-        clipped: entries that clients clipped into the ranges.
-        bytes_down: to all clients together.
-        bytes_up: from all clients together.
+        clients: number of clients that were asked.
+        contributors: number of clients in the total.
+        dropped: name of each lost client -> stage in which it was lost.
+        rejected: name of each client with a message that was thrown away -> reason.
+        clipped: number of entries that clients clipped to the ranges.
+        bytes_down: bytes to all clients together.
+        bytes_up: bytes from all clients together.
     """
 
     index: int
@@ -81,12 +81,12 @@ class SumRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run.
+    """Holds the result of a run.
 
-    `score` is inertia / rows, None where it was not paid for; `movements` has one Frobenius norm a round.
-    `privacy` is what is said of the run's differential privacy (`PrivacySpent.to_dict`), None without any;
-    `noised` names the fields that are exact without it, and under it come from noised totals.
-    `converged` is None where rounds were fixed; `remedy` says why a run did not converge, and what helps.
+    `score` is inertia / rows, None if no budget was spent on it; `movements` has one Frobenius norm for each
+    round. `privacy` is the run's claim of differential privacy (`PrivacySpent.to_dict`), None without one;
+    `noised` names the fields that then come from noised totals. `converged` is None if the number of rounds
+    was fixed; `remedy` says why a run did not converge, and what helps.
     """
 
     format: int = RESULT_FORMAT
@@ -115,7 +115,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def began_of(transcript: Transcript) -> Began:
-    """Return a transcript's first record: what was agreed on."""
+    """Return the record that begins a transcript and says what was agreed on."""
     return next(record for record in transcript.records if isinstance(record, Began))
 
 
@@ -125,7 +125,7 @@ def server_saw(opens_to: str, reveals: str) -> str:
 
 
 def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
-    """Ask in the model's federation how its clusters agree with the clients' labels."""
+    """Ask the model's federation how its clusters agree with the clients' labels."""
     asked, _ = model.transcript_.totals()[-1]
     ranges = question_from_bytes(asked.question).ranges
     question = Contingency(ranges=ranges, centers=model.cluster_centers_, n_labels=n_labels)
@@ -140,7 +140,7 @@ def movements(history: Sequence[FloatArray]) -> list[float]:
 
 
 def traffic(transcript: Transcript, seconds: float) -> Traffic:
-    """Add up what a transcript says was sent."""
+    """Add up the traffic that a transcript records."""
     names = transcript.configuration.clients
     down, up = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     exchanged: list[Exchanged] = transcript.of(Exchanged)
@@ -193,7 +193,7 @@ def result_of(
     n_labels: int | None,
     seconds: float,
 ) -> Result:
-    """Return the result of a fitted model; with labels, ask for their agreement first."""
+    """Return the result of a fitted model; with labels, ask for the agreement first."""
     found = None if n_labels is None else ask_agreement(model, n_labels)
     transcript: Transcript = model.transcript_
     inertia, rows = model.inertia_, model.n_rows_

@@ -1,6 +1,6 @@
-"""A run's folder: what was asked for (`run.json`), and careful reading and writing of the files beside it.
+"""A run's folder: its parameters (`run.json`), and careful reading and writing of its files.
 
-Trust: with the protocol "plain" the transcript in it holds every client's statistics. Keep it like the data.
+Trust: with the protocol "plain" the transcript holds every client's statistics; protect it like the data.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from privfed.privacy.claim import PrivacySpent
 RUN, RESULT = "run.json", "result.json"
 FORMAT = 1
 RESULT_FORMAT = 2
-"""Format of `result.json` and its kin; format 1 named no format, no claim and no noised number."""
+"""Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""
 
 Known = TypeVar("Known")
 Word = int | float | str | bool
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the clients' rows come from.
+    """Says where the clients' rows come from.
 
     Args:
         path: absolute path of the table or folder.
-        group: column that tells the clients apart.
-        label: column of true labels, which are no feature.
+        group: column that says which client a row belongs to.
+        label: column of true labels, which is not a feature.
         columns: the feature columns, in order.
-        separator: character between the fields of a CSV file; None to find it.
-        clients: names of all clients, where they were declared.
+        separator: character between the fields of a CSV file; None to detect it.
+        clients: names of all clients, if they were declared.
     """
 
     path: str
@@ -51,12 +51,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `privfed fit` was asked for.
+    """Holds the parameters of `privfed fit`.
 
     Args:
-        algorithm: its name.
+        algorithm: name of the algorithm.
         n_clusters: number of clusters.
-        words: words of the estimator that were given; the others are the estimator's own.
+        words: the estimator's parameters that were given; the others have the estimator's defaults.
         declared: the domain and the privacy that were declared.
     """
 
@@ -67,7 +67,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `run.json` holds: everything that `privfed resume` needs besides the transcript."""
+    """Holds the contents of `run.json`: what `privfed resume` needs besides the transcript."""
 
     format: int
     privfed: str
@@ -85,7 +85,7 @@ def create(folder: Path, run: Run) -> None:
     """Make a run's folder and write its `run.json`.
 
     Raises:
-        RunFolderError: a run is there already, or the path is a file.
+        RunFolderError: the folder already holds a run, or the path is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file; name a folder with --out.")
@@ -99,7 +99,7 @@ def create(folder: Path, run: Run) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Take back a folder in which no run has begun."""
+    """Remove the files of a folder in which no run has begun."""
     for name in (RUN, TRANSCRIPT):
         (folder / name).unlink(missing_ok=True)
     if not any(folder.iterdir()):
@@ -110,7 +110,7 @@ def read_run(folder: Path) -> Run:
     """Read `run.json`.
 
     Raises:
-        RunFolderError: it is missing, damaged, or of a newer privfed.
+        RunFolderError: the file is missing, damaged, or written by a newer privfed.
     """
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
@@ -123,7 +123,7 @@ def read_run(folder: Path) -> Run:
 
 
 class Centroids(msgspec.Struct, frozen=True):
-    """The part of `result.json` that `privfed predict` needs; of format 1 the claim is not known from it."""
+    """Holds the part of `result.json` that `privfed predict` needs; format 1 does not contain the claim."""
 
     columns: tuple[str, ...]
     centroids: list[list[float]]
@@ -135,7 +135,7 @@ def read_centroids(folder: Path) -> Centroids:
     """Read the columns and centroids of a finished run.
 
     Raises:
-        RunFolderError: there is no result yet, it is damaged, or of a newer privfed.
+        RunFolderError: there is no result yet, or it is damaged or written by a newer privfed.
     """
     found = _read(
         folder / RESULT,
@@ -159,7 +159,7 @@ class _Measured(msgspec.Struct, frozen=True):
 
 
 def former_seconds(folder: Path) -> float | None:
-    """Return how long a run took by its `result.json`; None where there is none that can be read."""
+    """Return how many seconds a run took, from its `result.json`; None if that cannot be read."""
     try:
         return _read(folder / RESULT, _Measured, "").traffic.seconds
     except RunFolderError:
@@ -178,15 +178,15 @@ def _read(path: Path, kind: type[Known], missing: str) -> Known:
 
 
 def has_transcript(folder: Path) -> bool:
-    """Say whether a run has begun here: whether its transcript has one whole line."""
+    """Say whether a run has begun here, that is, whether its transcript has at least one whole line."""
     return has_begun(folder)
 
 
 def read_transcript(folder: Path) -> Transcript:
-    """Read a transcript without mending it on disk: another process may be writing to it.
+    """Read a transcript without repairing it on disk, as another process may be writing to it.
 
     Raises:
-        RunFolderError: there is none, or it is damaged.
+        RunFolderError: there is no transcript, or it is damaged.
     """
     return Transcript.load(folder)
 
@@ -196,7 +196,7 @@ def held(folder: Path) -> Iterator[None]:
     """Hold a run's lock, so that two processes never write to one transcript.
 
     Raises:
-        RunFolderError: another process holds it.
+        RunFolderError: another process holds the lock.
     """
     with (folder / RUN).open("rb") as file:
         try:

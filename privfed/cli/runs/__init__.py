@@ -1,1 +1,1 @@
-"""What commands do in a run's folder: fit, select, attack."""
+"""The work of commands in a run's folder: fit, select, attack."""

@@ -1,4 +1,4 @@
-"""What attacks on a run found, `attacks.json`: kept after each of them, so that none is run twice."""
+"""The reports of attacks on a run, `attacks.json`; stored after each attack, so that none is run twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT = 2
 
 
 def picture_of(folder: Path, name: str) -> Path:
-    """Return where an attack's picture lies."""
+    """Return the path of an attack's picture."""
     return folder / f"{name}.png"
 
 
@@ -30,10 +30,10 @@ def keys_of(run_folder: Path, target: Target, names: Iterable[str], seed: int) -
     """Return attack -> hash of all that its report depends on: the run, who attacks what, and the words.
 
     Args:
-        run_folder: whose transcript is attacked.
+        run_folder: folder whose transcript is attacked.
         target: what is attacked, and what attacks are scored against.
-        names: of attacks.
-        seed: of their random choices.
+        names: names of attacks.
+        seed: seed of the attacks' random choices.
     """
     digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
     for rows in (*target.clients, *([] if target.public is None else [target.public])):
@@ -45,7 +45,7 @@ def keys_of(run_folder: Path, target: Target, names: Iterable[str], seed: int) -
 
 
 def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the reports that a folder holds already, with their pictures, under the same keys.
+    """Return the reports that a folder already holds under the same keys and with their pictures.
 
     Raises:
         RunFolderError: the file is damaged, or of a newer privfed.
@@ -76,7 +76,7 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def keep(folder: Path, found: dict[str, Any]) -> None:
-    """Write all that was found so far; whole or not at all."""
+    """Write all that was found so far, atomically."""
     make_folder(folder)
     with replaced(folder / REPORT) as path:
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""From what was asked for to a finished run in its folder: what `fit` and `resume` share."""
+"""Carries out a run in its folder, for `fit` and `resume`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
     """Return the estimator that the parameters describe.
 
     Raises:
-        ArgumentError: words that it does not know, or of the domain or privacy only a part.
+        ArgumentError: it does not have one of the parameters, or domain or privacy is incomplete.
     """
     if parameters.algorithm == "lloyd" and parameters.words.get("local_iter", 1) != 1:
         steps = parameters.words["local_iter"]
@@ -53,12 +53,12 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
 
 
 def check_own(folder: Path, parameters: Parameters, algorithm: str | None, protocol: str | None) -> None:
-    """Check that a user's own classes which a run's folder names are named again by whoever resumes it.
+    """Check that the person who resumes a run names the user's own classes again that its folder names.
 
-    Nothing is imported because a file names it: what `estimator` resolves was written by a person.
+    Nothing is imported only because a file names it; `estimator` resolves names that a person typed.
 
     Raises:
-        RunFolderError: one was not said again, or differs.
+        RunFolderError: a class was not named again, or another one was named.
     """
     named = {
         "algorithm": (parameters.algorithm, algorithm, ESTIMATORS),
@@ -69,13 +69,13 @@ def check_own(folder: Path, parameters: Parameters, algorithm: str | None, proto
             raise RunFolderError(f"{folder} was begun with --{option} {kept}, got --{option} {given}.")
         if given is None and kept not in registry:
             raise RunFolderError(
-                f"{folder} names {kept!r}, which is not registered here, and no file has anything imported; "
-                f"say it again: privfed resume {folder} --{option} {kept}"
+                f"{folder} names {kept!r}, which is not registered here, and nothing is imported because a "
+                f"file names it; name it again: privfed resume {folder} --{option} {kept}"
             )
 
 
 def load(source: Source, *, private: bool) -> ClientTables:
-    """Load the clients of a run; under differential privacy they are declared, and may hold no rows."""
+    """Load the clients of a run; under differential privacy they are declared, and may have no rows."""
     return load_clients(
         source.path,
         group=source.group,
@@ -91,13 +91,13 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
     """Return the clients, checked against the parameters of the run.
 
     Raises:
-        ArgumentError: more clusters than rows, or a single client over a protocol that needs several.
-        DataError: rows outside the declared domain.
+        ArgumentError: there are more clusters than rows, or one client over a protocol that needs several.
+        DataError: rows lie outside the declared domain.
     """
     protocol = run.parameters.words["protocol"]
     private = run.parameters.declared.epsilon is not None
     n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
-    # Under differential privacy neither the number of rows nor one outside the domain may lead to an error.
+    # Under differential privacy no error may depend on the number of rows or on rows outside the domain.
     if wanted > n_rows and not private:
         raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
     if len(tables.names) == 1 and protocol != "plain":
@@ -111,12 +111,12 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
 
 
 def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
-    """Compare the number of rows with what the run's first total said.
+    """Compare the number of rows with the one in the run's first total.
 
-    Under differential privacy no total says it, and an error that did would tell of the rows.
+    Not for runs under differential privacy: no total shows the number, and an error would depend on it.
 
     Raises:
-        DataError: it differs, so that the data is not what the run began with.
+        DataError: the numbers differ, so the data is not what the run began with.
     """
     now = sum(len(rows) for rows in tables.arrays)
     for asked, total in transcript.totals()[:1]:
@@ -129,20 +129,20 @@ def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
 
 
 def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, quiet: bool) -> Result:
-    """Fit, or finish the fit that has begun in the folder, and write everything that a run folder holds."""
+    """Fit, or finish the fit that has begun in the folder, and write all files of a run folder."""
     model = estimator(run.parameters, folder)
     private = run.parameters.declared.epsilon is not None
     with held(folder), saying_the_claim(folder), resumable(folder):
         begun = _begun(folder)
-        # Under differential privacy the number of rows leads to no error.
+        # Under differential privacy an error must not depend on the number of rows.
         if begun is not None and not private:
             check_same_rows(tables, begun)
         label = f"{run.parameters.algorithm}{' (noised)' if private else ''}"
         seconds = _fit(model, label, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
-            # Nothing was asked but replayed: what it took at first still stands in the former result.
+            # Everything was replayed and nothing asked, so the time of the first run is kept.
             seconds = former_seconds(folder) or seconds
-        # Under differential privacy agreement with labels is one more release, which no budget pays for.
+        # Under differential privacy the agreement with labels would be a further release without a budget.
         scored = run.source.label is not None and not private
         n_labels = len(tables.label_names or ()) if scored else None
         result = result_of(
@@ -162,7 +162,7 @@ def _begun(folder: Path) -> Transcript | None:
 
 
 def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
-    """Fit and return how many seconds it took."""
+    """Fit, and return the number of seconds that it took."""
     began = time.monotonic()
     with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
         model.fit_clients(clients, resume=resume, watch=progress)
@@ -171,7 +171,7 @@ def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, 
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Say how to go on where a run is stopped, by Ctrl-C or because too few clients were left."""
+    """Say how to continue if a run is stopped, by Ctrl-C or because too few clients were left."""
     command = f"privfed resume {shlex.quote(str(folder))}"
     try:
         with telling_when_full(folder, f"finish the run with: {command}"):

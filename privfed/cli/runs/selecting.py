@@ -1,6 +1,6 @@
-"""From what was asked for to a finished selection in its folder.
+"""Carries out a selection of the number of clusters in its folder.
 
-Each fit keeps its transcript in a folder of its own, so that the same command goes on where it was stopped.
+Each fit keeps its transcript in a folder of its own, so the same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ASKED, FOUND = "select.json", "selection.json"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `select.json` holds: what was asked for, so that only the same selection goes on."""
+    """Holds the contents of `select.json`: the parameters, so that only the same selection is continued."""
 
     source: Source
     algorithm: str
@@ -56,10 +56,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What `selection.json` holds; `table` has one row for each number of clusters.
+    """Holds the contents of `selection.json`; `table` has one row for each number of clusters.
 
-    `privacy` is what is said of the differential privacy of the whole selection, None without any; `noised`
-    names the fields that come from noised totals.
+    `privacy` is the claim of differential privacy of the whole selection, None without one; `noised` names
+    the fields that come from noised totals.
     """
 
     format: int = RESULT_FORMAT
@@ -89,7 +89,7 @@ def carry_out(
     numbers: range | None,
     quiet: bool,
 ) -> Selection:
-    """Fit every number, or go on with what the folder holds, and write the results."""
+    """Fit every number of clusters, continuing from what the folder holds, and write the results."""
     model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
     fresh = _prepare(out, asked)
     try:
@@ -124,7 +124,7 @@ def _written(out: Path, found: Selection, result: SelectionResult) -> Selection:
 
 
 def _prepare(out: Path, asked: Asked) -> bool:
-    """Make the folder, or check that it holds the same selection unfinished; say whether it is fresh.
+    """Make the folder, or check that it holds the same selection unfinished; return whether it is new.
 
     Raises:
         RunFolderError: it is a file, or holds something else.
@@ -140,7 +140,7 @@ def _prepare(out: Path, asked: Asked) -> bool:
             raise RunFolderError(f"{out / ASKED} is damaged; name another folder with --out.") from None
         if begun != asked:
             raise RunFolderError(
-                f"{out} holds an unfinished selection with other words; name another folder with --out."
+                f"{out} holds an unfinished selection with other parameters; name another folder with --out."
             )
         return False
     make_folder(out)
@@ -149,7 +149,7 @@ def _prepare(out: Path, asked: Asked) -> bool:
 
 
 def _discard(out: Path) -> None:
-    """Take back a folder in which no fit has begun."""
+    """Remove the files of a folder in which no fit has begun."""
     (out / ASKED).unlink(missing_ok=True)
     if not any(out.iterdir()):
         out.rmdir()
@@ -168,7 +168,7 @@ def _held(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _resumable(out: Path) -> Iterator[None]:
-    """Say how to go on where a selection is stopped."""
+    """Say how to continue if a selection is stopped."""
     try:
         with telling_when_full(out, "give the same command again; it goes on there."):
             yield
@@ -208,7 +208,7 @@ def _selection(asked: Asked, tables: ClientTables, result: SelectionResult, seco
 
 
 def selection_table(found: Selection) -> Table:
-    """Return one line for each number of clusters, the chosen one marked."""
+    """Return a table with one line for each number of clusters, the chosen one marked."""
     claim = claim_from(found.privacy)
     mark = noised_mark(claim)
     title = (
