@@ -266,5 +266,5 @@ def test_every_question_within_a_question_must_have_the_ranges_of_the_policy() -
 )
 def test_local_steps_have_the_ranges_of_their_movements(other: Ranges) -> None:
     steps = WeightedCentroids(ranges=other, centers=np.zeros((2, 2)), local_iter=3)
-    with pytest.raises(ArgumentError, match="ranges of the local steps"):
+    with pytest.raises(ArgumentError, match="ranges of their local steps"):
         LocalMovements(ranges=Ranges([-1.0, -1.0], [1.0, 1.0], 30), radius=1.0, steps=steps)

@@ -111,7 +111,7 @@ def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: 
     assert old["configuration"].pop("n_clusters") == model.n_clusters
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
     assert len(Transcript.load(tmp_path).totals()) == len(model.transcript_.totals())
-    with pytest.raises(RunFolderError, match=r"format 1, of an older privfed.*start anew"):
+    with pytest.raises(RunFolderError, match=r"format 1, of an older privfed.*start a new run"):
         Transcript.load(tmp_path, mend=True)
     old["version"] = 9
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
