@@ -15,7 +15,7 @@ from privfed.core.statistics import Statistics, StatisticsSpec
 
 @dataclass(frozen=True, slots=True)
 class Coarseness:
-    """Which groups of a client's rows its answers show, and how exactly.
+    """States which groups of a client's rows its answers show, and how exactly.
 
     Args:
         min_count: groups of fewer rows are answered as empty.

@@ -1,4 +1,4 @@
-"""What the parties agree on before a fit: the configuration that they sign.
+"""The configuration that the parties of a fit agree on and sign before it begins.
 
 Bounds that protect a client are absolute numbers, never fractions of a client list that a server relays.
 Cohorts follow from the configuration alone.
@@ -20,7 +20,7 @@ from privfed.errors import ArgumentError
 
 
 class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which clients are asked in round t >= 1; label 0 is everyone.
+    """Determines the clients that are asked in round t >= 1; label 0 stands for all clients.
 
     Args:
         kind: "all"; "sampled" (`size` clients a round, drawn by hash from `seed` and the names); or
@@ -123,7 +123,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the server must know, and no more, to add noise to one sum that it cannot read.
+    """Tells the server what it must know, and no more, to add noise to one sum that it cannot read.
 
     Each field has one value an entry. Sigma and ranges are in steps of the entry's grid, so that they do not
     reveal a scale that depends on totals.

@@ -1,4 +1,4 @@
-"""What a question declares about its statistics, so that nothing has to be guessed from names.
+"""Declarations of questions about their statistics, so that nothing has to be guessed from names.
 
 A client's policy relies on these declarations only. A policy that needs one refuses a question without.
 """
@@ -33,7 +33,7 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
-    """What a question, or a part of one, declares about itself.
+    """States what a question, or a part of one, counts and asks about.
 
     Args:
         row_counts: the entries that count rows; empty where none does, because entries count clients or

@@ -1,4 +1,4 @@
-"""How many centers and cells a question may name, given what the parties agreed on.
+"""Limits on the numbers of centers and cells that a question may have, given the agreed clustering.
 
 A server that chooses centers or cells freely can isolate single rows: of 2^18 cells, each holds about one. So
 a client answers only questions of the size that the agreed clustering needs. With k the agreed number of

@@ -1,4 +1,4 @@
-"""Where privfed's own questions are defined, by their name on the wire.
+"""The modules that define privfed's own questions, by name on the wire.
 
 A process that receives a message then imports only the module of the question in it.
 """

@@ -14,7 +14,7 @@ from privfed.errors import ArgumentError
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """What a client answers, whatever the others agree on. Refusals depend on messages only, never on data.
+    """States what a client answers, whatever the others agree on. Refusals never depend on its data.
 
     The parameters from `fixed_cohorts` on are defences (`privfed.party.guard`, docs/threat-model.md): each
     counters an attack, none is a guarantee.

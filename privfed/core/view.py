@@ -1,4 +1,4 @@
-"""What one party saw of a run. A view never contains clients' data, against which attacks are evaluated."""
+"""Views of a run, which attacks get: what one party saw. A view never contains the clients' rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privfed.core.statistics import Statistics
 
 @dataclass(frozen=True, slots=True)
 class SumView:
-    """What a party saw of one sum.
+    """Holds what a party saw of one sum.
 
     Args:
         index: index of the sum in the run.
@@ -38,7 +38,7 @@ class SumView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a party, together with its colluders, saw of a run.
+    """Holds what a party, together with its colluders, saw of a run.
 
     Args:
         party: "server", "observer" or "clients".

@@ -31,7 +31,7 @@ from privfed.privacy.privacy import Privacy
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """How clients are simulated in this process (`engine=` of the estimators).
+    """Configures the simulation of clients in this process (`engine=` of the estimators).
 
     Args:
         faults: the faults to inject.

@@ -50,7 +50,7 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is known before the Lloyd rounds.
+    """Holds what is known before the Lloyd rounds.
 
     Args:
         scale: noised number, centre and radius of the rows.
