@@ -1,4 +1,4 @@
-"""Checks of numbers that users pass: what is none is told by name, bound and remedy."""
+"""Checks of numbers that users pass, with errors that state name, bound and value."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None, *, or_
     """Check that a value is a whole number within its bounds.
 
     Args:
-        name: what the value is called.
-        value: what was passed.
-        low: the least that it may be.
-        high: the most that it may be; None for any.
-        or_none: whether None may stand in its place.
+        name: name of the parameter.
+        value: the value that was passed.
+        low: least allowed value.
+        high: largest allowed value; None for no limit.
+        or_none: whether None is allowed.
 
     Raises:
-        ArgumentError: it is no whole number, or out of bounds.
+        ArgumentError: it is not a whole number, or out of bounds.
     """
     if value is None and or_none:
         return
@@ -36,7 +36,7 @@ def as_number(name: str, value: Any) -> float:
     """Return a number as float64.
 
     Raises:
-        ArgumentError: it is no single real number.
+        ArgumentError: it is not a single real number.
     """
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         return float(value)
@@ -44,24 +44,24 @@ def as_number(name: str, value: Any) -> float:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Check that a value is a share of something: a number in [0, 1).
+    """Check that a value is a share, that is, a number in [0, 1).
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is not.
     """
     if not 0.0 <= as_number(name, value) < 1.0:
         raise ArgumentError(f"{name} must lie in [0, 1), got {name}={value}.")
 
 
 def as_numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Return values as float64.
+    """Return values as a float64 array.
 
     Raises:
-        ArgumentError: they are no real numbers, or lists of different lengths.
+        ArgumentError: they are not real numbers, or are lists of different lengths.
     """
     try:
         found = np.asarray(values)
-        # Text that looks like a number is none: "1" beside 1 is a mistake.
+        # Text is refused even if it spells a number, since "1" in place of 1 is a mistake.
         if found.dtype.kind in "buifO":
             return np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):

@@ -115,7 +115,7 @@ class ClientPolicy:
         if self.measures and self.domain is None and configuration.box is None:
             return "policy:domain"
         if configuration.noised_by_server and self.measures:
-            # Such refusals depend on centroids, hence on totals; the server knows its noise and sees them.
+            # Refusals by centroids depend on totals, and the server, which knows its noise, would see them.
             return "policy:guards"
         if configuration.privacy is not None and not configuration.bounded:
             return "policy:domain"
