@@ -54,7 +54,7 @@ LONGEST_CYCLE = 24
 _RETURNED = 0.01
 """Centers have returned to an earlier state when their distance from it is below this share of `tol`."""
 
-_HAIR = 1e-6
+_SEED_GAP = 1e-6
 """Distance between seeds that start in the same cell, as a share of the ranges."""
 
 _LEAST_WEIGHT = 2.0**-20
@@ -227,8 +227,8 @@ def _seeds(
     shared = np.ones(len(means), dtype=np.intp)
     for _ in range(n_clusters - len(means)):
         shared[np.argmax(count / shared)] += 1
-    hair = _HAIR * located.ranges.width * rng.standard_normal((n_clusters, means.shape[1]))
-    return located.ranges.clip(np.repeat(means, shared, axis=0) + hair)
+    gaps = _SEED_GAP * located.ranges.width * rng.standard_normal((n_clusters, means.shape[1]))
+    return located.ranges.clip(np.repeat(means, shared, axis=0) + gaps)
 
 
 def movement(centers: FloatArray, before: FloatArray) -> float:

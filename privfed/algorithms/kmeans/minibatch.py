@@ -258,20 +258,20 @@ class _Server:
         update = movement / np.maximum(weight, 1.0)[:, None]
         self._smoothed = rates.momentum * self._smoothed + (1.0 - rates.momentum) * update
         moved = self.centers + rates.learning_rate * self._smoothed
-        for cluster in self._outworn(weight):
+        for cluster in self._to_reassign(weight):
             moved[cluster] = self._rng.uniform(self._ranges.low, self._ranges.high)
             self._smoothed[cluster] = 0.0
         self.centers = frozen_array(moved)
 
-    def _outworn(self, weight: FloatArray) -> list[int]:
+    def _to_reassign(self, weight: FloatArray) -> list[int]:
         """Return the clusters that have been small for `reassign_after` rounds."""
         if self._algorithm.reassign_after is None:
             return []
         small = weight < self._algorithm.reassign_min * weight.sum()
         self._small_for = np.where(small, self._small_for + 1, 0)
-        outworn = self._small_for >= self._algorithm.reassign_after
-        self._small_for[outworn] = 0
-        return np.flatnonzero(outworn).tolist()
+        expired = self._small_for >= self._algorithm.reassign_after
+        self._small_for[expired] = 0
+        return np.flatnonzero(expired).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

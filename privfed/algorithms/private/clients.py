@@ -185,7 +185,7 @@ def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) 
     inner = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
     question = ClientLengths(ranges=inner.ranges, inner=inner, rows=rows)
     weights, limits = {"length": PROBE_SHARE}, {"length": LONGEST}
-    return _longest((yield Ask(question, purpose="probe", weights=weights, limits=limits)))
+    return _next_limits((yield Ask(question, purpose="probe", weights=weights, limits=limits)))
 
 
 def by_client(
@@ -221,7 +221,7 @@ def by_client(
         weights = {name: weight * share * (1.0 - LENGTH_SHARE) for name, weight in asked.items()}
         weights["length"] = LENGTH_SHARE * share * sum(asked.values())
         total = yield replace(ask, question=question, weights=weights, limits=question.limits)
-        found = _longest(total)
+        found = _next_limits(total)
         longest[type(inner).__name__] = Lengths(*(octave(one, 1.0) for one in found)) if octaves else found
         try:
             ask = conversation.send(total)
@@ -230,7 +230,7 @@ def by_client(
             return result
 
 
-def _longest(total: Total) -> Lengths:
+def _next_limits(total: Total) -> Lengths:
     """Return the norms to which the next answers of this class are clipped, a margin above the mean norms."""
     n_clients = len(total.contributors)
     unsure = (total.noise_std or {})["length"] / n_clients

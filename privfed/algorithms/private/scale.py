@@ -83,14 +83,14 @@ class Scale:
             share: the question's share of the budget.
             counts: part of that share for counts; the rest is for sums.
         """
-        one = self.sum_length * self._dearer(counts)
+        one = self.sum_length * self._replacement_factor(counts)
         return one * sqrt(self.frame.ranges.n_features / (share * (1.0 - counts) * self.budget))
 
     def count_noise(self, share: float, counts: float) -> float:
         """Predict the standard deviation of the noise in a cell's count; arguments as for `noise`."""
-        return self.count_length * self._dearer(counts) / sqrt(share * counts * self.budget)
+        return self.count_length * self._replacement_factor(counts) / sqrt(share * counts * self.budget)
 
-    def _dearer(self, counts: float) -> float:
+    def _replacement_factor(self, counts: float) -> float:
         # Replacing a record changes a sum within its cell, or moves its count and sum to another cell.
         return sqrt(max(4.0 * (1.0 - counts), 2.0)) if self.replaced else 1.0
 
