@@ -13,9 +13,10 @@ from privfed.core.lazy import lazily
 
 if TYPE_CHECKING:
     from privfed.attacks.audits import audit
-    from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack, Prior
+    from privfed.attacks.base.interface import ActiveAttack, Attack, PassiveAttack
     from privfed.attacks.base.oracle import Oracle
     from privfed.attacks.base.pooling import pooled
+    from privfed.attacks.base.prior import Prior
     from privfed.attacks.base.reading import Reads, Shows
     from privfed.attacks.base.report import Report, Status
     from privfed.attacks.base.results import Counts, NotRun, Particles, Points, Result, Truth, evaluate
@@ -80,7 +81,7 @@ __getattr__ = lazily(
         "Particles": "privfed.attacks.base.results",
         "PassiveAttack": "privfed.attacks.base.interface",
         "Points": "privfed.attacks.base.results",
-        "Prior": "privfed.attacks.base.interface",
+        "Prior": "privfed.attacks.base.prior",
         "Probing": "privfed.attacks.probing.probing",
         "Reads": "privfed.attacks.base.reading",
         "Report": "privfed.attacks.base.report",

@@ -4,21 +4,53 @@ from __future__ import annotations
 
 from privfed.attacks.base.interface import Attack
 from privfed.core.registry import Registry
+from privfed.errors import ArgumentError
 
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     "privfed.attacks",
     {
-        "ClusterMembership": "privfed.attacks.cohorts.cluster_membership:ClusterMembership",
-        "Differencing": "privfed.attacks.reconstruction.differencing:Differencing",
-        "Disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
-        "EqualWeightCounts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
-        "FuzzyInversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
-        "Linkage": "privfed.attacks.cohorts.linkage:Linkage",
-        "Membership": "privfed.attacks.membership.membership:Membership",
-        "NoisyDifferencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
-        "Probing": "privfed.attacks.probing.probing:Probing",
-        "Tomography": "privfed.attacks.reconstruction.tomography:Tomography",
+        "cluster-membership": "privfed.attacks.cohorts.cluster_membership:ClusterMembership",
+        "differencing": "privfed.attacks.reconstruction.differencing:Differencing",
+        "disaggregation": "privfed.attacks.cohorts.disaggregation:Disaggregation",
+        "equal-weight-counts": "privfed.attacks.reconstruction.hidden_counts:EqualWeightCounts",
+        "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
+        "linkage": "privfed.attacks.cohorts.linkage:Linkage",
+        "membership": "privfed.attacks.membership.membership:Membership",
+        "noisy-differencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
+        "probing": "privfed.attacks.probing.probing:Probing",
+        "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
+    },
+    also={
+        "ClusterMembership": "cluster-membership",
+        "Differencing": "differencing",
+        "Disaggregation": "disaggregation",
+        "EqualWeightCounts": "equal-weight-counts",
+        "FuzzyInversion": "fuzzy-inversion",
+        "Linkage": "linkage",
+        "Membership": "membership",
+        "NoisyDifferencing": "noisy-differencing",
+        "Probing": "probing",
+        "Tomography": "tomography",
     },
 )
-"""Attacks by name. Packages add theirs by entry points of `privfed.attacks`."""
+"""Attacks by name; those of privfed are understood by their class's name too. Packages add theirs by entry
+points of `privfed.attacks`."""
+
+_DECLARED = ("name", "paper", "adversary", "view", "algorithms", "prior", "defence")
+
+
+def attack_class(name: str) -> type[Attack]:
+    """Return the attack of a name, or "module:Class" of a user's own; for words that a person wrote.
+
+    Raises:
+        ArgumentError: no such attack, or a class that does not declare what every attack declares.
+    """
+    kind: object = ATTACKS.resolve(name)
+    if not (isinstance(kind, type) and issubclass(kind, Attack)):
+        raise ArgumentError(f"attack must be a class of attacks, such as differencing; got {name!r}.")
+    known = {word for base in kind.__mro__ for word in vars(base)}
+    missing = [word for word in _DECLARED if word not in known]
+    if missing:
+        raise ArgumentError(f"the attack {name!r} must declare {', '.join(missing)} on its class.")
+    return kind

@@ -10,64 +10,23 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
+from privfed.attacks.base.preparation import Aim, Prepared, Target
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, missing
 from privfed.attacks.base.results import NotRun, Result
 from privfed.core.conversation import Setting
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.numbers import as_numbers
 from privfed.core.question import Question
 from privfed.core.view import SumView, View
 from privfed.errors import ArgumentError
 
 Found = TypeVar("Found", bound=Result)
 Ended = TypeVar("Ended", bound=Result)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prior:
-    """Holds the public knowledge of an attacker. It must not be taken from the data that is attacked.
-
-    Args:
-        sample: rows of the same kind as the clients' (public data), float64 of shape (n, n_features).
-        low: smallest value of each feature, float64 of shape (n_features,).
-        high: largest value of each feature, float64 of shape (n_features,).
-        n_clients: number of clients.
-        colluders: position of a colluding client -> its rows, float64 of shape (n_rows, n_features).
-    """
-
-    sample: FloatArray | None = None
-    low: FloatArray | None = None
-    high: FloatArray | None = None
-    n_clients: int | None = None
-    colluders: Mapping[int, FloatArray] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("sample", "low", "high"):
-            if getattr(self, name) is not None:
-                numbers = as_numbers(f"{name} of the prior", getattr(self, name))
-                object.__setattr__(self, name, frozen_array(numbers))
-        if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
-            raise ArgumentError(f"sample needs rows and columns, got shape {self.sample.shape}.")
-        if (self.low is None) != (self.high is None):
-            raise ArgumentError("low and high of the prior go together; pass both or none.")
-
-    def guesses(self, n: int, rng: np.random.Generator) -> FloatArray | None:
-        """Draw rows from the prior alone: from the sample, else uniformly between `low` and `high`.
-
-        Returns:
-            float64 of shape (n, n_features); None if the prior has neither.
-        """
-        if self.sample is not None:
-            return self.sample[rng.integers(len(self.sample), size=n)]
-        if self.low is not None and self.high is not None:
-            return rng.uniform(self.low, self.high, (n, len(self.low)))
-        return None
 
 
 def timed(attack: Callable[[], Ended]) -> Ended:
@@ -92,21 +51,50 @@ def check_kinds(**given: tuple[object, type]) -> None:
 
 
 class Attack(ABC):
-    """Describes an attack, for reports and documentation.
+    """Describes an attack, for reports and documentation, and sets it up on a run.
 
     Attributes:
+        name: what files, reports and the command line call it, as "noisy-differencing".
         paper: source of the idea.
         adversary: who attacks: "passive server", "active server", ...
         view: what the adversary sees.
+        algorithms: short names of the estimators that ask what the attack reads, with their defaults, over a
+            sum that shows every answer, and with the fuzzy index asked after the fit. `reads` is exact.
         prior: what else it must know.
         defence: what stops the attack.
+        aim: which clients it is after.
+        public_rows: fewest public rows that it needs.
     """
 
+    name: ClassVar[str]
     paper: ClassVar[str]
     adversary: ClassVar[str]
     view: ClassVar[str]
+    algorithms: ClassVar[tuple[str, ...]]
     prior: ClassVar[str]
     defence: ClassVar[str]
+    aim: ClassVar[Aim] = Aim.EVERYONE
+    public_rows: ClassVar[int] = 0
+
+    @classmethod
+    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+        """Set the attack up on a run.
+
+        Args:
+            target: the run, and what is known beside it.
+            words: of the constructor, from who asked for the attack; they come before those of the aim.
+
+        Raises:
+            ArgumentError: it cannot be made of these words, or lacks public rows.
+        """
+        return Prepared(cls._made({**target.words(cls.aim), **words}), target.prior, target.truth)
+
+    @classmethod
+    def _made(cls, words: Mapping[str, Any]) -> Self:
+        try:
+            return cls(**words)
+        except TypeError as error:
+            raise ArgumentError(f"{cls.name} cannot be made of these words: {error}.") from None
 
 
 class PassiveAttack(Attack, Generic[Found]):
@@ -138,7 +126,7 @@ class PassiveAttack(Attack, Generic[Found]):
         left = without_colluders(view, prior.colluders)
         why = missing(self.reads, left)
         if why:
-            return NotRun(attack=type(self).__name__, why=why)
+            return NotRun(attack=self.name, why=why)
         return timed(lambda: self._attack(left, prior, rng))
 
     @abstractmethod
@@ -226,7 +214,7 @@ class ActiveAttack(Attack, Generic[Found]):
         """
         why = oracle.closed_to(self.client, inconsistent=self.inconsistent)
         if why:
-            return NotRun(attack=type(self).__name__, why=why)
+            return NotRun(attack=self.name, why=why)
         return timed(lambda: self._attack(oracle, prior, rng))
 
     @abstractmethod

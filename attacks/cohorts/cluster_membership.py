@@ -16,7 +16,8 @@ from scipy.optimize import nnls
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.evidence import asked
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
@@ -76,9 +77,11 @@ class Holdings(Result):
 class ClusterMembership(PassiveAttack[Holdings]):
     """Infers which clients have rows in which final cluster, from answers or totals of changing cohorts."""
 
+    name: ClassVar[str] = "cluster-membership"
     paper: ClassVar[str] = "group testing (Dorfman 1943); disaggregation: Lam et al. 2021 (2106.06089)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "counts: of each client, or totals of changing cohorts"
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "lloyd")
     prior: ClassVar[str] = "a public sample, to tell which rounds had the final clusters"
     defence: ClassVar[str] = "a secure sum over fixed cohorts; differential privacy at unit client"
 
@@ -104,7 +107,7 @@ class ClusterMembership(PassiveAttack[Holdings]):
             row[list(one.clients)] = 1.0
         totals = np.stack([one.counts for one in seen])
         return Holdings(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=len(rounds),
             counts=even_counts(cohorts, totals),
             centers=final,

@@ -18,7 +18,8 @@ from scipy.linalg import cho_factor, cho_solve
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.evidence import asked
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.core.domain import FloatArray
@@ -39,9 +40,11 @@ NOISES = (1e-10, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 class Disaggregation(PassiveAttack[Counts]):
     """Separates totals over changing cohorts into the clients' own counts and sums."""
 
+    name: ClassVar[str] = "disaggregation"
     paper: ClassVar[str] = "Lam et al., arXiv:2106.06089 (static); own (with the centroid response)"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "totals of many rounds, and who took part in each"
+    algorithms: ClassVar[tuple[str, ...]] = ("lloyd",)
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "fixed cohorts; differential privacy; noise of the size of the statistics"
 
@@ -68,7 +71,7 @@ class Disaggregation(PassiveAttack[Counts]):
         counts, sums = parts(estimates)
         guessed, guessed_sums = parts(np.tile(mean, (len(view.clients), 1)))
         return Counts(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=len(totals),
             counts=np.maximum(counts, 0.0),
             sums=sums,

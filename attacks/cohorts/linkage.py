@@ -18,8 +18,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
@@ -97,9 +98,11 @@ class Linkage(PassiveAttack[Links]):
     much hiding the names would help.
     """
 
+    name: ClassVar[str] = "linkage"
     paper: ClassVar[str] = "invariants of counts and sums: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "contributions without names (slotted or shuffled), over several sums"
+    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
 
@@ -118,8 +121,8 @@ class Linkage(PassiveAttack[Links]):
         kinds = [type(one.question) for one in sums]
         if len(set(kinds)) == len(kinds):
             why = "it links contributions to one question after another; none was asked again"
-            return NotRun(attack=type(self).__name__, why=why)
-        return Links(attack=type(self).__name__, queries=len(sums), sums=sums, tracks=linked(sums))
+            return NotRun(attack=self.name, why=why)
+        return Links(attack=self.name, queries=len(sums), sums=sums, tracks=linked(sums))
 
 
 def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:

@@ -24,7 +24,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Aim
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.inversion.equations import Equations, count_rows, independent, tells_number
@@ -56,11 +58,14 @@ class FuzzyInversion(PassiveAttack[Points]):
     moves: int = 40
     most_unknowns: int = 200
 
+    name: ClassVar[str] = "fuzzy-inversion"
     paper: ClassVar[str] = "Stallmann and Wilbik 2022 name the equations; solving them: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "one client's fuzzy statistics over several questions, or totals of few rows"
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "a public sample, or the box of the data, to start from"
     defence: ClassVar[str] = "a secure sum over many rows; differential privacy"
+    aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -86,7 +91,7 @@ class FuzzyInversion(PassiveAttack[Points]):
                 "the search needs somewhere to start: pass public rows, Prior(sample=...), or the ends of "
                 "their values, Prior(low=..., high=...)."
             )
-        n, name = count_rows(answers), type(self).__name__
+        n, name = count_rows(answers), self.name
         if n * public.shape[1] > self.most_unknowns:
             why = (
                 f"{n} rows of {public.shape[1]} features are more unknowns than "

@@ -18,14 +18,16 @@ Sources: Homer et al. 2008 and Sankararaman et al. 2009 (membership inference fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Prepared, Target
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.scores import MembershipScores
@@ -87,11 +89,28 @@ class Membership(PassiveAttack[MembershipScores]):
     sums: Sequence[int] | None = None
     gdp_mu: float | None = None
 
+    name: ClassVar[str] = "membership"
     paper: ClassVar[str] = "Homer et al. 2008; Sankararaman et al. 2009; whitened over partitions: ours"
     adversary: ClassVar[str] = "passive server, colluding clients, or observer of the final centroids"
     view: ClassVar[str] = "totals, or the final centroids"
+    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "the distribution of rows (or of clients)"
     defence: ClassVar[str] = "differential privacy; a secure sum alone only dilutes it as 1/sqrt(n)"
+
+    public_rows: ClassVar[int] = 4
+    """Two for candidates that took no part, two for what it knows of the population."""
+
+    @classmethod
+    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+        """Take half of the public rows for candidates that took no part, the other half as known."""
+        if target.public is None or len(target.public) < cls.public_rows:
+            raise ArgumentError(
+                f"membership compares with public rows: pass at least {cls.public_rows}, Prior(sample=...)."
+            )
+        members, others, known = candidates_of(target, target.public)
+        made = cls._made({"gdp_mu": target.gdp_mu, **words, "candidates": np.concatenate([members, others])})
+        inside = np.arange(len(members) + len(others)) < len(members)
+        return Prepared(made, replace(target.prior, sample=known), replace(target.truth, members=inside))
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -112,7 +131,7 @@ class Membership(PassiveAttack[MembershipScores]):
         parts = [] if alone else self._observed(view, candidates, reference)
         if not parts and "centers" in view.result:
             parts = [_converged(view, candidates, reference, self.units)]
-        name = type(self).__name__
+        name = self.name
         if not parts:
             return NotRun(attack=name, why=f"none of the sums {list(self.sums or ())} adds up over units")
         scores, mu = matched_filter(Observed.together(parts))
@@ -175,6 +194,19 @@ class Membership(PassiveAttack[MembershipScores]):
                 )
             )
         return parts
+
+
+def candidates_of(target: Target, public: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return rows that took part, public rows that did not, and public rows that the attacker knows."""
+    honest = [rows for i, rows in enumerate(target.clients) if i not in target.colluding]
+    members, most = np.concatenate(honest), target.most_candidates
+    if most is None:
+        return members, public[::2], public[1::2]
+    # As many of one kind as of the other: then half of all guesses are right without any access.
+    others, known = np.array_split(public[: 2 * most], 2)
+    n = min(len(others), most // 2, len(members))
+    chosen = np.random.default_rng([target.seed, 3]).choice(len(members), n, replace=False)
+    return members[chosen], others[:n], known
 
 
 def matched_filter(seen: Observed) -> tuple[FloatArray, FloatArray]:

@@ -11,8 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.measures import spread
+from privfed.attacks.base.preparation import Aim
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.results import NEAR, NotRun
 from privfed.attacks.posterior.chains import Chains
@@ -49,11 +51,14 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
             (docs/attacks/noisy-differencing.md).
     """
 
+    name: ClassVar[str] = "noisy-differencing"
     paper: ClassVar[str] = "own; posterior of the rows by annealed sampling; the bound after arXiv:2201.04845"
     adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
     view: ClassVar[str] = "noised counts and sums in cells: a client's own, or totals; the noise's size"
+    algorithms: ClassVar[tuple[str, ...]] = ("dp",)
     prior: ClassVar[str] = "a public sample of the kind of data; without it the declared domain"
     defence: ClassVar[str] = "differential privacy with a small epsilon, that of one record"
+    aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     def __init__(
         self,
@@ -79,7 +84,7 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
         return (Reads(what=what, shown=shown, client=self.client, use=is_of_offsets, noised=True),)
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> NoisyPoints | NotRun:
-        evidence, name = noisy_evidence_of(view, self.client), type(self).__name__
+        evidence, name = noisy_evidence_of(view, self.client), self.name
         if evidence is None:
             return NotRun(attack=name, why="noised sums in cells are of other clients than most totals")
         ranges = evidence.ranges

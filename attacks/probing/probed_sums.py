@@ -13,7 +13,8 @@ import numpy as np
 
 from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.scale import Frame, frame_of
-from privfed.attacks.base.interface import Asking, Prior
+from privfed.attacks.base.interface import Asking
+from privfed.attacks.base.prior import Prior
 from privfed.core.conversation import Conversation, Setting, Total
 from privfed.core.domain import Box, FloatArray, Ranges
 from privfed.core.question import Question

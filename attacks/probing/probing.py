@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.attacks.base.interface import ActiveAttack, Asking, Prior
+from privfed.attacks.base.interface import ActiveAttack, Asking
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.probing.cumulative_profile import CLOSEST, CumulativeProfile, Slabs, pairs
 from privfed.attacks.probing.matching import joined
@@ -48,9 +49,11 @@ class Probing(ActiveAttack[Points]):
         precision: for `counts_only`, width of the last slabs, relative to the ranges.
     """
 
+    name: ClassVar[str] = "probing"
     paper: ClassVar[str] = "own; inconsistent questions after Pasquini et al., arXiv:2111.07380"
     adversary: ClassVar[str] = "active server, with one broadcast or with inconsistent broadcasts"
     view: ClassVar[str] = "answers to its own questions: a client's, or totals"
+    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none; ranges where clients insist on declared ones"
     defence: ClassVar[str] = (
         "differential privacy; a cap on answers below 2n/k, in one fit, for the largest k that is answered; "
@@ -85,9 +88,9 @@ class Probing(ActiveAttack[Points]):
         except REFUSED as error:
             # If nothing was asked, clients or their protocol refused before anything could be learned.
             if not oracle.asked:
-                return NotRun(attack=type(self).__name__, why=str(error).removesuffix("."))
+                return NotRun(attack=self.name, why=str(error).removesuffix("."))
         return Points(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=oracle.asked,
             points=points,
             client=self.client,

@@ -17,7 +17,9 @@ import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.evidence import Evidence, Observation, answers_of, evidence_of, read_in_cells
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Aim
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Points
 from privfed.attacks.reconstruction.iterative_removal import removed
@@ -42,6 +44,7 @@ class Differencing(PassiveAttack[Points]):
         client: position of the client whose answers are read; None reads totals, for rows of any client.
     """
 
+    name: ClassVar[str] = "differencing"
     paper: ClassVar[str] = (
         "own; the assignment-aware bound beside it after TAR, arXiv:2511.07073; refutes arXiv:2312.07992"
     )
@@ -49,11 +52,13 @@ class Differencing(PassiveAttack[Points]):
     view: ClassVar[str] = (
         "counts and sums (or centroids) of each round: a client's own, or totals; a client's own centroids"
     )
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
         "differential privacy; secure sums and one restart leave little of one fit, and fits add up; fewer "
         "rounds, several local steps and minimum counts only lower the yield"
     )
+    aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     def __init__(self, client: int | None = None) -> None:
         self.client = client
@@ -85,7 +90,7 @@ class Differencing(PassiveAttack[Points]):
         points, confidence = found
         n_guesses = len(points) if np.isnan(evidence.n_rows) else round(evidence.n_rows)
         return Points(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=len(evidence.observations),
             points=points,
             client=self.client,

@@ -14,9 +14,11 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.evidence import answers_of, asked
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.local_rounds import last_step
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.preparation import Aim
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.attacks.reconstruction.derivations import groups
@@ -41,11 +43,14 @@ class EqualWeightCounts(PassiveAttack[Counts]):
         use_totals: use the number and the sum of the client's rows, if the sum of ranges showed them.
     """
 
+    name: ClassVar[str] = "equal-weight-counts"
     paper: ClassVar[str] = "own; refutes hiding weights as in EWF, Holzer, Jacob and Kavane 2023, eq. 8"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "a client's local centroids of each round; without totals, not their number"
+    algorithms: ClassVar[tuple[str, ...]] = ("ewf",)
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "secure sums; differential privacy; several local steps do not"
+    aim: ClassVar[Aim] = Aim.ONE_CLIENT
 
     def __init__(self, client: int, *, use_totals: bool = True) -> None:
         self.client, self.use_totals = client, use_totals
@@ -68,7 +73,7 @@ class EqualWeightCounts(PassiveAttack[Counts]):
         means = np.stack([one for _, one in rounds])
         counts = hidden_counts(sent, means, rng, n_rows=n_rows, row_sum=row_sum)
         return Counts(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=len(rounds),
             counts=counts,
             cells=[last_step(question) for question, _ in rounds],

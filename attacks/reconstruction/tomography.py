@@ -13,8 +13,10 @@ import numpy as np
 
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.evidence import Observation, evidence_of, read_in_cells
-from privfed.attacks.base.interface import PassiveAttack, Prior
+from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.measures import IntArray
+from privfed.attacks.base.preparation import Aim
+from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.results import Particles
 from privfed.core.domain import FloatArray
@@ -31,11 +33,14 @@ class Tomography(PassiveAttack[Particles]):
         n_iter: most re-weighting steps.
     """
 
+    name: ClassVar[str] = "tomography"
     paper: ClassVar[str] = "own; expectation-maximisation of emission tomography, Shepp and Vardi 1982"
     adversary: ClassVar[str] = "passive server, or one that sends centroids of its choice"
     view: ClassVar[str] = "counts of each round: a client's own, or totals"
+    algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fuzzy")
     prior: ClassVar[str] = "a public sample of the kind of data, or its box"
     defence: ClassVar[str] = "secure sums (only all clients' distribution is left); differential privacy"
+    aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     def __init__(self, client: int | None = None, *, n_particles: int = 4000, n_iter: int = 200) -> None:
         if n_particles < 1 or n_iter < 1:
@@ -61,7 +66,7 @@ class Tomography(PassiveAttack[Particles]):
             view = without_colluders(view, prior.colluders)
         observations = evidence_of(view, self.client).observations
         return Particles(
-            attack=type(self).__name__,
+            attack=self.name,
             queries=len(observations),
             particles=particles,
             weights=fitted_weights(particles, observations, self.n_iter),

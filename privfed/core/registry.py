@@ -50,11 +50,14 @@ class Registry(Generic[Thing]):
         kind: what it holds, in a word for messages, such as "estimator".
         group: group of the entry points by which installed packages add to it, such as "privfed.estimators".
         own: name -> location of privfed's own object, as "module:Name".
+        also: another word for a name -> the name; such a word is understood, but never listed.
     """
 
-    def __init__(self, kind: str, group: str, own: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: str, group: str, own: Mapping[str, str], also: Mapping[str, str] | None = None
+    ) -> None:
         self.kind, self.group = kind, group
-        self._places = dict(own)
+        self._places, self._also = dict(own), dict(also or {})
         self._things: dict[str, Thing] = {}
 
     @cached_property
@@ -66,7 +69,8 @@ class Registry(Generic[Thing]):
         """
         found: dict[str, EntryPoint] = {}
         for one in entry_points(group=self.group):
-            other = self._places.get(one.name) or (found[one.name].value if one.name in found else None)
+            own = self._places.get(self.canonical(one.name))
+            other = own or (found[one.name].value if one.name in found else None)
             if other is not None and other != one.value:
                 raise self._collision(one.name, other, one.value)
             found[one.name] = one
@@ -85,7 +89,11 @@ class Registry(Generic[Thing]):
         """
         if name in self and self.find(name) is not thing:
             raise self._collision(name, self.find(name), thing)
-        self._things[name] = thing
+        self._things[self.canonical(name)] = thing
+
+    def canonical(self, word: str) -> str:
+        """Return the name that a word stands for: what it is called in files and reports."""
+        return self._also.get(word, word)
 
     def names(self) -> tuple[str, ...]:
         """Return all names: privfed's own first, then those of packages, then those added here."""
@@ -102,6 +110,7 @@ class Registry(Generic[Thing]):
         return len(self.names())
 
     def __contains__(self, name: object) -> bool:
+        name = self.canonical(name) if isinstance(name, str) else name
         return name in self._things or name in self._places or name in self._declared
 
     def find(self, name: object) -> Thing:
@@ -112,6 +121,7 @@ class Registry(Generic[Thing]):
         """
         if not isinstance(name, str) or name not in self:
             raise ArgumentError(f"{self.kind} must be one of {', '.join(self.names())}; got {name!r}.")
+        name = self.canonical(name)
         if name not in self._things:
             own = self._places.get(name)
             thing: Thing = imported(own) if own is not None else self._declared[name].load()  # type: ignore[assignment]

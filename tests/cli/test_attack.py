@@ -1,6 +1,7 @@
 """`privfed attack` and `privfed audit`, as users run them."""
 
 import json
+import linecache
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, DPKMeans, Privacy
+from privfed.attacks.registry import ATTACKS
 from tests.attacks.populations import mixture
 
 
@@ -76,7 +78,7 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
     folder = run("plain")
-    names = "differencing,X"
+    names = "differencing,disaggregation,cluster-membership,linkage,membership"
     words = ["attack", str(folder), "--public", str(public), "--quiet", "--attack", names]
     command = [sys.executable, "-c", "from privfed.cli.main import main; main()", *words]
     path = folder / "attacks" / "attacks.json"
@@ -131,6 +133,53 @@ def test_reports_in_other_words_are_run_again(invoke, run):
     assert invoke(*words).stderr == ""
 
 
+OWN = """
+from privfed.attacks import Particles, PassiveAttack, Reads, Shows
+
+class Echo(PassiveAttack):
+    name, paper, adversary, view = "echo", "ours", "passive server", "totals"
+    algorithms, prior, defence = ("lloyd",), "public rows", "none"
+    reads = (Reads(what="totals", shown=Shows.TOTALS),)
+
+    def _attack(self, view, prior, rng):
+        rows = prior.guesses(SIZE, rng)
+        return Particles(attack=self.name, particles=rows, weights=rows[:, 0] ** 0, without_access=rows)
+"""
+
+
+def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
+    invoke, run, public, tmp_path, monkeypatch
+):
+    folder = run("masked")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("attack", folder, "--public", public, "--quiet", "--attack", "own_attack:Echo,linkage")
+    for size in (7, 9):
+        (tmp_path / "own_attack.py").write_text(OWN.replace("SIZE", str(size)))
+        sys.modules.pop("own_attack", None)
+        linecache.clearcache()
+        assert ("stored already: linkage\n" in invoke(*words).stderr) is (size == 9)
+        assert "stored already: own_attack:Echo, linkage" in invoke(*words).stderr
+    report = json.loads((folder / "attacks" / "attacks.json").read_text())["attacks"]["own_attack:Echo"]
+    assert (report["attack"], report["paper"], report["status"]) == ("echo", "ours", "found nothing")
+    assert (folder / "attacks" / "own_attack.Echo.png").exists()
+    kind = sys.modules["own_attack"].Echo
+    monkeypatch.setitem(ATTACKS._things, "echo", kind)
+    assert "echo" in invoke("attack", "--help").stdout
+    assert (
+        "echo"
+        in json.loads(invoke("attack", folder, "--public", public, "--quiet", "--json").stdout)["attacks"]
+    )
+
+
+def test_attacks_are_known_by_the_names_of_their_classes_too_and_stored_by_their_own(invoke, run):
+    folder = run("masked")
+    found = json.loads(invoke("attack", folder, "--attack", "Linkage", "--quiet", "--json").stdout)
+    assert found["attacks"]["linkage"]["attack"] == "linkage"
+    help_text = invoke("attack", "--help").stdout
+    assert "equal-weight-counts" in help_text and "probing" not in help_text
+
+
 def test_a_damaged_report_is_one_line(failing, invoke, run):
     folder = run("plain")
     (folder / "attacks").mkdir()
@@ -149,7 +198,10 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--attack", "nonsense"), "no attack 'nonsense'; there are all, differencing"),
+        (("--attack", "nonsense"), "no attack 'nonsense'; there are all, cluster-membership, differencing"),
+        (("--attack", "probing"), "probing asks questions of its own, which a recorded run cannot answer"),
+        (("--attack", "no_such_module:Kind"), "write module:Name"),
+        (("--attack", "collections:Counter"), "must be a class of attacks"),
         (("--colluding", "h9"), "client 'h9' is not in this run; it has h1, h2"),
         (("--colluding", "h1,h2,h3,h4,h5,h6"), "nobody is left to attack"),
         (("--client", "h1", "--colluding", "h1"), "client 'h1' colludes"),

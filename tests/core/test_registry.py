@@ -65,6 +65,22 @@ def test_a_package_does_not_take_a_name_of_privfed(monkeypatch: pytest.MonkeyPat
         Registry("kind", "privfed.kinds", OWN).names()
 
 
+def test_another_word_for_a_name_is_understood_and_never_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collections import deque
+
+    found = [EntryPoint("counter", "collections:Counter", "privfed.kinds")]
+    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    kinds: Registry[type] = Registry("kind", "privfed.kinds", OWN, also={"Deque": "deque"})
+    assert kinds.find("Deque") is kinds.resolve("Deque") is deque and "Deque" in kinds
+    assert "Deque" not in kinds.names() and kinds.name_of(deque) == "deque"
+    assert (kinds.canonical("Deque"), kinds.canonical("mine:Deque")) == ("deque", "mine:Deque")
+    with pytest.raises(ArgumentError, match="'Deque'"):
+        kinds.add("Deque", dict)
+    found.append(EntryPoint("Deque", "evil:Deque", "privfed.kinds"))
+    with pytest.raises(ArgumentError, match="collections:deque and evil:Deque"):
+        Registry("kind", "privfed.kinds", OWN, also={"Deque": "deque"}).names()
+
+
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(kinds: Registry[type]) -> None:
     with pytest.raises(ArgumentError, match="kind must be one of ordered, deque, counter; got 'other'"):
         kinds.find("other")

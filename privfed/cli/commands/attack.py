@@ -18,7 +18,7 @@ from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.run_folder import read_transcript
 from privfed.cli.options import json_option, names, numbers, quiet_option
-from privfed.cli.runs.attacking import CATALOGUE, chosen, run_one, target_of
+from privfed.cli.runs.attacking import chosen, known, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.speaking import said
@@ -28,9 +28,25 @@ from privfed.errors import ArgumentError
 SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
 
 
+class AttackNames(click.Option):
+    """An option whose help lists the attacks that are registered when it is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option and its help, with the names of attacks."""
+        record = super().get_help_record(ctx)
+        return None if record is None else (record[0], f"{record[1]} There are {', '.join(known())}.")
+
+
 @click.command(short_help="Attack a run: what could be learned from what was seen.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--attack", "wanted", metavar="A,B,...", callback=names, help="Which attacks; all by default.")
+@click.option(
+    "--attack",
+    "wanted",
+    cls=AttackNames,
+    metavar="A,B,...",
+    callback=names,
+    help="Which attacks, or MODULE:CLASS of your own; all by default.",
+)
 @click.option(
     "--truth",
     type=click.Path(path_type=Path),
@@ -93,25 +109,26 @@ def attack(
     says what each attack does, and what stops it.
     """
     transcript = read_transcript(run_folder)
-    target, which = target_of(run_folder, transcript, **given), chosen(wanted)
+    view, target = target_of(run_folder, transcript, **given)
+    which = chosen(wanted)
     folder = run_folder / "attacks" if out is None else out
     claim = claim_of_run(run_folder, transcript)
-    keys = keys_of(run_folder, target, CATALOGUE, seed)
+    keys = keys_of(run_folder, view, target, known() | which, seed)
     found: dict[str, Any] = {
         "format": REPORT_FORMAT,
         "protocol": transcript.configuration.protocol,
         "privacy": to_json(claim),
-        "party": target.view.party,
-        "colluding": [target.view.clients[i] for i in target.view.colluding],
+        "party": view.party,
+        "colluding": [view.clients[i] for i in view.colluding],
         "attacks": stored(folder, keys),
         "left_out": {},
     }
-    known = [name for name in which if name in found["attacks"]]
-    if known:
-        click.echo(f"privfed: stored already: {', '.join(known)}", err=True)
-    for name in _shown([name for name in which if name not in known], quiet):
+    before = [name for name in which if name in found["attacks"]]
+    if before:
+        click.echo(f"privfed: stored already: {', '.join(before)}", err=True)
+    for name in _shown([name for name in which if name not in before], quiet):
         try:
-            used, report = run_one(target, name, seed)
+            used, report = run_one(view, target, which[name], seed)
         except ArgumentError as error:
             found["left_out"][name] = said(error, attack, fit).removesuffix(".")
             continue
@@ -153,7 +170,13 @@ def _shown(which: list[str], quiet: bool) -> Iterator[str]:
 
 
 def _words(used: PassiveAttack[Any]) -> dict[str, str]:
-    return {name: getattr(used, name) for name in ("paper", "adversary", "view", "prior", "defence")}
+    return {
+        "paper": used.paper,
+        "adversary": used.adversary,
+        "view": used.view,
+        "prior": used.prior,
+        "defence": used.defence,
+    }
 
 
 def _meaning(report: dict[str, Any]) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from privfed import attacks
-from privfed.attacks import PassiveAttack, Prior, Report, Truth, evaluate
+from privfed.attacks import PassiveAttack, Report, evaluate
+from privfed.attacks.base.preparation import Target
+from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import RUN, Source, read_run
 from privfed.cli.runs.fitting import load
@@ -22,121 +20,47 @@ from privfed.data import load_features
 from privfed.errors import ArgumentError, DataError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """What is attacked, and what attacks are scored against.
-
-    Args:
-        view: what the party saw.
-        clients: rows of every client, by position.
-        client: position of the client that attacks on one client go for; None where they show nothing.
-        public: public rows of the same kind; None without.
-        ends: lowest and highest value of each feature, where they are known; None without.
-        most_rows: of a target that `NoisyDifferencing` takes on.
-        gdp_mu: mu of the run's differential privacy; None without.
-    """
-
-    view: View
-    clients: list[FloatArray]
-    client: int
-    public: FloatArray | None
-    ends: tuple[FloatArray, FloatArray] | None
-    most_rows: int
-    gdp_mu: float | None
-
-    @property
-    def shows_answers(self) -> bool:
-        """Whether the view holds the answers of single clients."""
-        return any(one.answers for one in self.view.sums)
-
-    @property
-    def prior(self) -> Prior:
-        """What the attacker brings."""
-        rows = {i: self.clients[i] for i in self.view.colluding}
-        low, high = self.ends or (None, None)
-        return Prior(sample=self.public, low=low, high=high, n_clients=len(self.clients), colluders=rows)
-
-    @property
-    def truth(self) -> Truth:
-        """What attacks are scored against."""
-        return Truth(self.clients, colluding=self.view.colluding)
+def known() -> dict[str, type[PassiveAttack[Any]]]:
+    """Return the registered attacks that work on a recorded run, by name."""
+    kinds = {name: attack_class(name) for name in ATTACKS}
+    return {name: kind for name, kind in kinds.items() if issubclass(kind, PassiveAttack)}
 
 
-Prepared = tuple[PassiveAttack[Any], Prior, Truth]
-
-
-def _on_client(kind: Callable[[int | None], PassiveAttack[Any]]) -> Callable[[Target], Prepared]:
-    """Attack one client where its answers are seen, else the totals."""
-
-    def prepare(target: Target) -> Prepared:
-        return kind(target.client if target.shows_answers else None), target.prior, target.truth
-
-    return prepare
-
-
-def _whole(kind: Callable[[], PassiveAttack[Any]]) -> Callable[[Target], Prepared]:
-    return lambda target: (kind(), target.prior, target.truth)
-
-
-def _membership(target: Target) -> Prepared:
-    """Take half of the public rows for candidates that took no part, the other half as the population."""
-    if target.public is None:
-        raise ArgumentError("membership compares with public rows; give them with --public.")
-    others = [rows for i, rows in enumerate(target.clients) if i not in target.view.colluding]
-    inside, outside = np.concatenate(others), target.public[::2]
-    candidates = np.concatenate([inside, outside])
-    attack = attacks.Membership(candidates, gdp_mu=target.gdp_mu)
-    members = np.arange(len(candidates)) < len(inside)
-    return (
-        attack,
-        replace(target.prior, sample=target.public[1::2]),
-        replace(target.truth, members=members),
-    )
-
-
-CATALOGUE: dict[str, Callable[[Target], Prepared]] = {
-    "differencing": _on_client(attacks.Differencing),
-    "disaggregation": _whole(attacks.Disaggregation),
-    "equal-weight-counts": lambda target: (
-        attacks.EqualWeightCounts(target.client),
-        target.prior,
-        target.truth,
-    ),
-    "fuzzy-inversion": _on_client(lambda client: attacks.FuzzyInversion(client)),
-    "cluster-membership": _whole(attacks.ClusterMembership),
-    "linkage": _whole(attacks.Linkage),
-    "membership": _membership,
-    "noisy-differencing": lambda target: _on_client(
-        partial(attacks.NoisyDifferencing, most_rows=target.most_rows)
-    )(target),
-    "tomography": _on_client(attacks.Tomography),
-}
-"""Attacks on a recorded run, by their names on the command line."""
-
-
-def chosen(names: tuple[str, ...]) -> list[str]:
-    """Return the attacks that are asked for.
+def chosen(names: tuple[str, ...]) -> dict[str, type[PassiveAttack[Any]]]:
+    """Return the attacks that are asked for, by name; one of a user's own as "module:Class".
 
     Raises:
-        ArgumentError: an unknown name.
+        ArgumentError: an unknown name, or an attack that asks questions of its own.
     """
     if not names or names == ("all",):
-        return list(CATALOGUE)
-    unknown = [name for name in names if name not in CATALOGUE]
-    if unknown:
-        raise ArgumentError(f"no attack {unknown[0]!r}; there are all, {', '.join(CATALOGUE)}.")
-    return list(names)
+        return known()
+    found: dict[str, type[PassiveAttack[Any]]] = {}
+    for name in names:
+        if name not in ATTACKS and ":" not in name:
+            raise ArgumentError(
+                f"no attack {name!r}; there are all, {', '.join(known())}, and module:Class of your own."
+            )
+        kind = attack_class(name)
+        if not issubclass(kind, PassiveAttack):
+            raise ArgumentError(
+                f"{name} asks questions of its own, which a recorded run cannot answer: name it in an "
+                "[[attack]] of a study (privfed tradeoff)."
+            )
+        found[ATTACKS.canonical(name)] = kind
+    return found
 
 
-def run_one(target: Target, name: str, seed: int) -> tuple[PassiveAttack[Any], Report]:
+def run_one(
+    view: View, target: Target, kind: type[PassiveAttack[Any]], seed: int
+) -> tuple[PassiveAttack[Any], Report]:
     """Run one attack; return it with its report.
 
     Raises:
         ArgumentError: the view or the public rows do not hold what it needs.
     """
-    attack, prior, truth = CATALOGUE[name](target)
-    result = attack.run(target.view, prior, np.random.default_rng(seed))
-    return attack, evaluate(result, truth)
+    made = kind.prepare(target, {})
+    result = made.attack.run(view, made.prior, np.random.default_rng(seed))
+    return made.attack, evaluate(result, made.truth)
 
 
 def target_of(
@@ -152,8 +76,8 @@ def target_of(
     party: str,
     colluding: tuple[str, ...],
     client: str | None,
-) -> Target:
-    """Read what attacks on a run's folder need.
+) -> tuple[View, Target]:
+    """Read what attacks on a run's folder need: what the party saw, and what they are set up with.
 
     Args:
         folder: of the run.
@@ -188,9 +112,12 @@ def target_of(
         raise ArgumentError(
             f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
         )
-    return Target(
-        view=transcript.view(party, colluding=positions),
+    view = transcript.view(party, colluding=positions)
+    return view, Target(
         clients=rows,
+        colluding=view.colluding,
+        helping=view.colluding,
+        shows_answers=any(one.answers for one in view.sums),
         client=wanted,
         public=None if sample is None else load_features(sample, columns),
         ends=None if domain is None else domain.bounds(len(columns)),

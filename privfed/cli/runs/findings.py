@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import privfed
-from privfed.cli.runs.attacking import Target
+from privfed.attacks.base.preparation import Target
+from privfed.attacks.registry import ATTACKS
 from privfed.core.files import make_folder, replaced
 from privfed.core.transcript import FILE as TRANSCRIPT
+from privfed.core.view import View
 from privfed.errors import RunFolderError
 
 REPORT = "attacks.json"
@@ -23,25 +27,37 @@ FORMAT = 2
 
 def picture_of(folder: Path, name: str) -> Path:
     """Return the path of an attack's picture."""
-    return folder / f"{name}.png"
+    return folder / f"{name.replace(':', '.')}.png"
 
 
-def keys_of(run_folder: Path, target: Target, names: Iterable[str], seed: int) -> dict[str, str]:
+def keys_of(
+    run_folder: Path, view: View, target: Target, kinds: Mapping[str, type], seed: int
+) -> dict[str, str]:
     """Return attack -> hash of all that its report depends on: the run, who attacks what, and the words.
 
     Args:
         run_folder: folder whose transcript is attacked.
+        view: what the party saw.
         target: what is attacked, and what attacks are scored against.
-        names: names of attacks.
+        kinds: attacks by name. For one that is not privfed's own the hash includes its module's source.
         seed: seed of the attacks' random choices.
     """
     digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
     for rows in (*target.clients, *([] if target.public is None else [target.public])):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
-    words = [privfed.__version__, target.view.party, target.view.colluding, target.client, seed]
+    words = [privfed.__version__, view.party, view.colluding, target.client, seed]
     words += [target.most_rows, *(end.tolist() for end in target.ends or ())]
     digest.update(json.dumps([*words, target.public is None]).encode())
-    return {name: hashlib.sha256(digest.digest() + name.encode()).hexdigest()[:16] for name in names}
+    return {
+        name: hashlib.sha256(digest.digest() + name.encode() + _code(name, kind)).hexdigest()[:16]
+        for name, kind in kinds.items()
+    }
+
+
+def _code(name: str, kind: type) -> bytes:
+    """Return the source of a user's own attack, which may change while privfed's version stays."""
+    own = name not in ATTACKS or name in ATTACKS.added()
+    return inspect.getsource(sys.modules[kind.__module__]).encode() if own else b""
 
 
 def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from string import ascii_lowercase
 
 from privfed import __version__
 from privfed.attacks import ActiveAttack
+from privfed.attacks.registry import attack_class
 from privfed.experiments.report import pictures
 from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
@@ -37,7 +38,6 @@ from privfed.experiments.report.summary import Row, Stat, claims_of, shown
 from privfed.experiments.report.tables import axes, columns, name_of
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import attack_label
-from privfed.experiments.study.factories import ATTACKS
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "cryptography", "polars")
 MEANINGS = {
@@ -321,15 +321,15 @@ def _parties(rows: Sequence[Row]) -> str:
 def _attacks(plan: Plan) -> str:
     told = ""
     for attack in plan.located.study.attack:
-        kind = ATTACKS[attack.kind]
+        kind = attack_class(attack.kind)
         words = {
-            "from": getattr(kind, "paper", ""),
-            "attacker": getattr(kind, "adversary", ""),
+            "from": kind.paper,
+            "attacker": kind.adversary,
             "sees": f"answers to {attack.budget} questions of its own"
             if issubclass(kind, ActiveAttack)
             else f"what the {attack.party} saw of the run",
-            "knows besides": getattr(kind, "prior", ""),
-            "stopped by": getattr(kind, "defence", ""),
+            "knows besides": kind.prior,
+            "stopped by": kind.defence,
         }
         facts = "".join(f"<dt>{word}</dt><dd>{escape(text)}</dd>" for word, text in words.items() if text)
         told += f"<h3>{escape(attack_label(attack))}</h3><dl>{facts}</dl>"

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from privfed.attacks import NotRun, PassiveAttack, Prior, Report, Truth, evaluate
+from privfed.attacks import NotRun, Report, Truth, evaluate
 from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
+from privfed.attacks.base.preparation import Prepared, Target
+from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
-from privfed.errors import ArgumentError
-from privfed.experiments.study.cells import Setup
+from privfed.experiments.study.cells import Privately, Setup
 from privfed.experiments.study.datasets import Scene
-from privfed.experiments.study.factories import ATTACKS, estimator, make, secure_sum
+from privfed.experiments.study.factories import estimator, secure_sum
 from privfed.experiments.study.study import Attack
 from privfed.federation.simulation import open_over
 from privfed.privacy.accounting import gdp_mu
 
 MOST_CANDIDATES = 400
 """Candidates of a membership attack: half of them members."""
-
-LEAST_PUBLIC = 4
-"""Fewest rows held back for a membership attack: candidates that took no part, and what it knows."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +60,9 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
     model, protocol = estimator(setup, scene, seed), secure_sum(setup)
     if protocol.opens_to != "server":
         # Known before anything is opened, as a fit under the server's noise could not even be.
-        return _found(NotRun(attack=attack.kind, why=CLIENTS_OPEN).score(Truth(scene.clients)))
+        return _found(
+            NotRun(attack=ATTACKS.canonical(attack.kind), why=CLIENTS_OPEN).score(Truth(scene.clients))
+        )
     federation = open_over(
         scene.clients,
         protocol=protocol,
@@ -71,10 +71,10 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         purpose="probing",
         random_state=seed,
     )
-    made, truth = _prepared(attack, setup, scene, seed)
+    made = prepared(attack, target_of(attack, scene, setup.privacy, seed))
     oracle = Oracle(federation, attack.budget)
-    found = made.run(oracle, _prior(scene), np.random.default_rng([seed, 2]))
-    return _found(evaluate(found, truth))
+    found = made.attack.run(oracle, made.prior, np.random.default_rng([seed, 2]))
+    return _found(evaluate(found, made.truth))
 
 
 def _found(report: Report) -> Found:
@@ -99,11 +99,12 @@ def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcrip
         # Taken out here, once, whatever the attack does: what is left is a view without colluders.
         view = without_colluders(view, {i: scene.clients[i] for i in attack.colluding})
         view = replace(view, colluding=())
-    prior = _prior(scene)
-    made, truth = _prepared(attack, setup, scene, seed)
-    whole = _report(made, view, prior, truth, seed)
+    target = target_of(attack, scene, setup.privacy, seed)
+    shown = any(one.answers for one in view.sums)
+    made = prepared(attack, replace(target, helping=view.colluding, shows_answers=shown))
+    whole = _report(made, view, seed)
     marks = [number for number in attack.rounds if number < _rounds(view)]
-    along = [_report(made, _until(view, number), prior, truth, seed) for number in marks]
+    along = [_report(made, _until(view, number), seed) for number in marks]
     return Found(
         report=whole.to_dict(),
         rounds=[*marks, _rounds(view)] if attack.rounds else [],
@@ -113,8 +114,8 @@ def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcrip
     )
 
 
-def _report(made: PassiveAttack[Any], view: View, prior: Prior, truth: Truth, seed: int) -> Report:
-    return evaluate(made.run(view, prior, np.random.default_rng([seed, 2])), truth)
+def _report(made: Prepared[Any], view: View, seed: int) -> Report:
+    return evaluate(made.attack.run(view, made.prior, np.random.default_rng([seed, 2])), made.truth)
 
 
 def _along(reports: list[Report], whole: Report, name: str) -> list[float | None]:
@@ -136,37 +137,26 @@ def _until(view: View, number: int) -> View:
     return replace(view, sums=tuple(kept), result={})
 
 
-def _prior(scene: Scene) -> Prior:
-    low = high = None
-    if scene.domain is not None:
-        low, high = scene.domain.bounds(scene.clients[0].shape[1])
-    return Prior(sample=scene.public, low=low, high=high, n_clients=len(scene.clients))
+def target_of(attack: Attack, scene: Scene, privacy: Privately | None, seed: int) -> Target:
+    """Return what an attack is set up with; whom it goes for stands in its words."""
+    ends = None if scene.domain is None else scene.domain.bounds(scene.clients[0].shape[1])
+    # Only Gaussian noise has such a curve.
+    curved = privacy is not None and privacy.mechanism == "gaussian"
+    return Target(
+        clients=scene.clients,
+        colluding=tuple(attack.colluding),
+        public=scene.public,
+        ends=ends,
+        gdp_mu=gdp_mu(privacy.epsilon, privacy.delta) if privacy is not None and curved else None,
+        most_candidates=MOST_CANDIDATES,
+        seed=seed,
+    )
 
 
-def _prepared(attack: Attack, setup: Setup, scene: Scene, seed: int) -> tuple[Any, Truth]:
-    """Return the attack and the truth it is scored with; membership gets candidates to tell apart."""
-    kind: Any = ATTACKS[attack.kind]
-    truth = Truth(scene.clients, colluding=tuple(attack.colluding))
-    if not wants_candidates(kind):
-        return make(kind, attack.words), truth
-    if scene.public is None or len(scene.public) < LEAST_PUBLIC:
-        raise ArgumentError(
-            f"{attack.kind} tells members from others: hold rows back with public = ... in [[data]]."
-        )
-    # Half of the public rows are candidates that took no part, the others are what the attacker knows.
-    others, known = np.array_split(scene.public[: 2 * MOST_CANDIDATES], 2)
-    n = min(len(others), MOST_CANDIDATES // 2, len(scene.pooled))
-    chosen = np.random.default_rng([seed, 3]).choice(len(scene.pooled), n, replace=False)
-    words: dict[str, Any] = {
-        **attack.words,
-        "candidates": np.concatenate([scene.pooled[chosen], others[:n]]),
-        "reference": known,
-    }
-    if setup.privacy is not None and setup.privacy.mechanism == "gaussian":  # Only this has such a curve.
-        words["gdp_mu"] = gdp_mu(setup.privacy.epsilon, setup.privacy.delta)
-    return make(kind, words), replace(truth, members=np.arange(2 * n) < n)
+def prepared(attack: Attack, target: Target) -> Prepared[Any]:
+    """Return an attack of a study, set up.
 
-
-def wants_candidates(kind: type) -> bool:
-    """Say whether an attack tells candidates apart."""
-    return is_dataclass(kind) and any(one.name == "candidates" for one in fields(kind))
+    Raises:
+        ArgumentError: there is none of this name, or it lacks a word or public rows.
+    """
+    return attack_class(attack.kind).prepare(target, attack.words)

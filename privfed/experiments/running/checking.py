@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from privfed.attacks import ActiveAttack
+from privfed.attacks.registry import attack_class
 from privfed.errors import ArgumentError, PrivFedError
-from privfed.experiments.running.attacking import LEAST_PUBLIC, wants_candidates
+from privfed.experiments.running.attacking import prepared, target_of
 from privfed.experiments.study.cells import Setup, attack_label, data_label
 from privfed.experiments.study.datasets import Scene, Table, split
-from privfed.experiments.study.factories import ATTACKS, check_words, estimator, estimator_class, make
+from privfed.experiments.study.factories import check_words, estimator, estimator_class
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.located import Located, Mistakes
 from privfed.experiments.study.salvage import fitting
@@ -28,8 +29,9 @@ def check_names(located: Located, mistakes: Mistakes) -> Study:
     for i, one in enumerate(study.algorithm):
         _worded(mistakes, ("algorithm", i), estimator_class(one.estimator), one.words | dict(one.grid))
     for i, attack in enumerate(study.attack):
-        _worded(mistakes, ("attack", i), ATTACKS[attack.kind], attack.words)
-        if issubclass(ATTACKS[attack.kind], ActiveAttack) and (attack.rounds or attack.colluding):
+        kind = attack_class(attack.kind)
+        _worded(mistakes, ("attack", i), kind, attack.words)
+        if issubclass(kind, ActiveAttack) and (attack.rounds or attack.colluding):
             word = "rounds" if attack.rounds else "colluding"
             mistakes.add(f"{word} is for passive attacks; {attack.kind} asks.", ("attack", i))
     _check_labels(study, mistakes)
@@ -51,8 +53,10 @@ def _with_known_kinds(study: Study, mistakes: Mistakes) -> Study:
             mistakes.broken.add(("algorithm", i))
             algorithms[i] = fitting("algorithm")
     for i, attack in enumerate(attacks):
-        if attack.kind not in ATTACKS:
-            mistakes.known("kind", [attack.kind], ATTACKS, ("attack", i))
+        try:
+            attack_class(attack.kind)
+        except ArgumentError as error:
+            mistakes.add(str(error).replace("attack must", "kind must", 1), ("attack", i))
             mistakes.broken.add(("attack", i))
             attacks[i] = fitting("attack")
     return msgspec.structs.replace(study, algorithm=algorithms, attack=attacks)
@@ -161,10 +165,12 @@ def check_attack(attack: Attack, scene: Scene) -> None:
     client = attack.words.get("client")
     if client is not None and (isinstance(client, bool) or client not in positions):
         raise ArgumentError(f"client must be the position of one of the {n} clients, got {client!r}.")
-    if not wants_candidates(ATTACKS[attack.kind]):
-        make(ATTACKS[attack.kind], attack.words)
-    elif scene.public is None or len(scene.public) < LEAST_PUBLIC:
+    kind = attack_class(attack.kind)
+    check_words(kind, attack.words)
+    least = kind.public_rows
+    if least and (scene.public is None or len(scene.public) < least):
         raise ArgumentError(
-            f"kind {attack.kind!r} tells members from others: hold at least {LEAST_PUBLIC} rows back with "
-            "public = ... in [[data]]."
+            f"kind {attack.kind!r} compares with public rows: hold at least {least} back with public = ... "
+            "in [[data]]."
         )
+    prepared(attack, target_of(attack, scene, None, 0))

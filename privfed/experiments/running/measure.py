@@ -17,13 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from privfed.attacks import ActiveAttack
 from privfed.attacks.audits import audit_units
+from privfed.attacks.registry import attack_class
 from privfed.core.domain import FloatArray
 from privfed.core.transcript import Began
 from privfed.estimators.base import FederatedClusterer
 from privfed.experiments.running.attacking import attack_clients, attack_run
 from privfed.experiments.study.cells import Setup, attack_id
 from privfed.experiments.study.datasets import Scene, Table, held_rows, load_table, split
-from privfed.experiments.study.factories import ATTACKS, estimator
+from privfed.experiments.study.factories import estimator
 from privfed.experiments.study.study import Data
 from privfed.federation.clients import gather
 from privfed.metrics import fuzzy_davies_bouldin, inertia, labels_agreement
@@ -116,7 +117,7 @@ def _measurement(
 
     def attacked() -> tuple[dict[str, Any], dict[str, float]]:
         attack = next(one for one in setup.attacks if attack_id(one) == name)
-        if issubclass(ATTACKS[attack.kind], ActiveAttack):
+        if issubclass(attack_class(attack.kind), ActiveAttack):
             made = attack_clients(attack, setup, scene, seed)
         else:
             made = attack_run(attack, setup, scene, model.transcript_, seed)

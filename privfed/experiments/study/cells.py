@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 import privfed
+from privfed.attacks.registry import ATTACKS
 from privfed.experiments.study.study import Attack, Data, Partition, Words
 
 FORMAT = 2
@@ -98,14 +99,15 @@ def _hash(content: dict[str, Any]) -> str:
 
 def attack_id(attack: Attack) -> str:
     """Return the name under which a cell keeps what an attack found."""
-    words = msgspec.to_builtins(attack)
+    words = msgspec.to_builtins(attack) | {"kind": ATTACKS.canonical(attack.kind)}
     return f"attack:{_hash({k: v for k, v in words.items() if k not in ('name', 'sums', 'algorithms')})}"
 
 
 def attack_label(attack: Attack) -> str:
     """Return what the report calls an attack."""
     helped = f", {len(attack.colluding)} colluding" if attack.colluding else ""
-    return attack.name or f"{attack.kind}{'' if attack.party == 'server' else f' ({attack.party})'}{helped}"
+    kind = ATTACKS.canonical(attack.kind)
+    return attack.name or f"{kind}{'' if attack.party == 'server' else f' ({attack.party})'}{helped}"
 
 
 def data_label(data: Data) -> str:

@@ -1,4 +1,4 @@
-"""From words to estimators, secure sums and attacks."""
+"""From words to estimators and secure sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from privfed.attacks.registry import ATTACKS as REGISTERED
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
@@ -23,9 +22,6 @@ from privfed.protocols.registry import SECURE_SUMS
 
 _OURS = ("protocol", "privacy", "engine", "domain", "run_dir", "random_state", "cohorts")
 """Words of estimators that are axes of the study, or have no place in a file."""
-
-
-ATTACKS: dict[str, type] = {name: REGISTERED.find(name) for name in REGISTERED}
 
 
 def check_words(kind: Callable[..., Any], words: Words) -> None:

@@ -42,7 +42,7 @@ _FITTING: dict[str, dict[str, Any]] = {
     "sum": {"protocol": "plain"},
     "privacy": {},
     "defence": {"name": "none"},
-    "attack": {"kind": "Disaggregation"},
+    "attack": {"kind": "disaggregation"},
 }
 
 

@@ -186,7 +186,7 @@ class Attack(_Table, frozen=True, kw_only=True):
     """An attack of privfed.attacks on every cell that it fits.
 
     Args:
-        kind: name of the class, such as "Differencing".
+        kind: its name, such as "differencing", or "module:Class" of your own.
         name: what the report calls it.
         party: whose view it has: "server", "observer" or "clients".
         colluding: positions of clients that help the attacker.

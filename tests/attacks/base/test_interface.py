@@ -25,7 +25,7 @@ ROWS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [5.0, 5.0]])
 
 
 @pytest.mark.parametrize("attack", CONCRETE, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("word", ["paper", "adversary", "view", "prior", "defence"])
+@pytest.mark.parametrize("word", ["name", "paper", "adversary", "view", "prior", "defence"])
 def test_every_attack_says_who_it_is(attack: type[Attack], word: str) -> None:
     assert isinstance(getattr(attack, word), str)
     assert getattr(attack, word).strip()

@@ -83,7 +83,7 @@ def test_rehearsals_and_failures_are_told(private: tuple[Path, Plan, list[Row]])
     text = (private[0] / "report.html").read_text(encoding="utf-8")
     assert "rehearsed noise: nobody is protected here" in text
     failed = text[text.index('<section id="failed">') :]
-    assert len(re.findall(r"<td>Linkage</td>", failed)) == 1 and "out of luck" in failed
+    assert len(re.findall(r"<td>linkage</td>", failed)) == 1 and "out of luck" in failed
 
 
 def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
@@ -92,17 +92,17 @@ def test_attacks_that_noise_leaves_nothing_to_read_are_no_zeros(
     folder, _, rows = private
     for row in rows:
         assert row.attacks == [] and "leakage" not in row.stats
-        assert not any(name.startswith("Disaggregation") for name in row.stats)
-        ((why, seeds),) = row.not_applicable["Disaggregation"].items()
+        assert not any(name.startswith("disaggregation") for name in row.stats)
+        ((why, seeds),) = row.not_applicable["disaggregation"].items()
         assert "totals of counts and sums" in why and "all noised" in why and seeds == 1
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "What should I use?" not in text
     section = text[text.index('<section id="each">') : text.index('<section id="privacy">')]
-    assert "<td>Disaggregation</td><td>#1, #2</td>" in section
+    assert "<td>disaggregation</td><td>#1, #2</td>" in section
     document = json.loads((folder / "results.json").read_text())
     for one in document["configurations"]:
-        assert one["attacks"]["Disaggregation"]["status"] == "not applicable"
-    assert "not applicable: Disaggregation" in (folder / "table.md").read_text()
+        assert one["attacks"]["disaggregation"]["status"] == "not applicable"
+    assert "not applicable: disaggregation" in (folder / "table.md").read_text()
 
 
 def test_a_rehearsed_cell_repeats(private: tuple[Path, Plan, list[Row]]) -> None:

@@ -158,10 +158,10 @@ def test_no_attack_is_told_a_row_of_a_client(monkeypatch: pytest.MonkeyPatch) ->
     truths: list[Any] = []
     report = attacking._report
 
-    def watched(made: Any, view: Any, prior: Prior, truth: Any, seed: int) -> Any:
-        priors.append(prior)
-        truths.append(truth)
-        return report(made, view, prior, truth, seed)
+    def watched(made: Any, view: Any, seed: int) -> Any:
+        priors.append(made.prior)
+        truths.append(made.truth)
+        return report(made, view, seed)
 
     monkeypatch.setattr(attacking, "_report", watched)
     setup = plan(parse_study(STUDY, "study.toml"), Path()).setups[0]
@@ -169,8 +169,29 @@ def test_no_attack_is_told_a_row_of_a_client(monkeypatch: pytest.MonkeyPatch) ->
     assert len(priors) >= 3
     for prior, truth in zip(priors, truths, strict=True):
         assert prior.sample is not None and not prior.colluders
-        # Iris has equal rows: numbers of rows, not values, tell them apart.
-        assert len(prior.sample) + sum(map(len, truth.clients)) == 150
+        # Iris has equal rows: numbers of rows, not values, tell them apart. To who tells members from others
+        # only half of the public rows are known.
+        known = len(prior.sample) if truth.members is None else 45
+        assert known == 45 and len(prior.sample) in (22, 45)
+        assert 45 + sum(map(len, truth.clients)) == 150
+
+
+OWN = """
+from privfed.attacks import Membership
+
+class Quick(Membership):
+    name = "quick"
+"""
+
+
+def test_an_attack_of_ones_own_is_run_by_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attack_of_mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = STUDY.split("[[attack]]")[0] + "[[attack]]\nkind = 'attack_of_mine:Quick'\n"
+    for setup in plan(parse_study(text, "study.toml"), Path()).setups[:1]:
+        report = measure(setup, 0, setup.parts(), Path())[attack_id(setup.attacks[0])].values["report"]
+        assert (report["attack"], report["claims"] > 0) == ("quick", True)
 
 
 def test_chance_is_taken_off_an_area_under_the_curve() -> None:

@@ -112,7 +112,7 @@ def test_a_wrong_study_gives_one_line_that_says_what_and_where(before: str, afte
             0,
             "two configurations are called",
         ),
-        ("[[attack]]\nkind = 'Membership'\nparty = 'observer'\nname = 'Membership'", 4, "name must differ"),
+        ("[[attack]]\nkind = 'Membership'\nparty = 'observer'\nname = 'membership'", 4, "name must differ"),
         ("[[attack]]\nkind = 'Differencing'\nclient = 5", 3, "client must be the position of one of the 5"),
         ("[[attack]]\nkind = 'Probing'\nclient = '0'", 3, "client must be the position of one of the 5"),
         ("[[attack]]\nkind = 'Probing'\nn_clusters = 1", 0, "probing needs n_clusters >= 2"),
@@ -133,7 +133,7 @@ def test_a_single_table_is_told_how_to_be_written() -> None:
 def test_an_attack_on_members_needs_rows_held_back() -> None:
     text = SMALL.replace("public = 0.3\n", "")
     line = line_with(text, 'kind = "Membership"')
-    assert f"line {line}: kind 'Membership' tells members from others" in failure(text)
+    assert f"line {line}: kind 'Membership' compares with public rows: hold at least 4 back" in failure(text)
 
 
 def test_a_baseline_is_refused_before_anything_runs() -> None:
