@@ -2,7 +2,8 @@
 
     PrivFedError
     |-- ArgumentError (ValueError)        a parameter is out of its bounds
-    |   `-- UndefinedIndexError           a validity index has no value for these clusters
+    |   |-- UndefinedIndexError           a validity index has no value for these clusters
+    |   `-- FormatError                   bytes were written in another version of their form
     |-- DataError (ValueError)            a client's data cannot be used
     |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.not_fitted)
     |-- PolicyError                       a party's policy forbids what is asked
@@ -40,6 +41,10 @@ class ArgumentError(PrivFedError, ValueError):
 
 class UndefinedIndexError(ArgumentError):
     """A validity index has no value: fewer than two clusters hold rows, or each holds one."""
+
+
+class FormatError(ArgumentError):
+    """Stored bytes are of another version of their form; the message names both."""
 
 
 class DataError(PrivFedError, ValueError):

@@ -10,6 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from privfed.core.agreement import Agreement, Signer
+from privfed.core.codec import Codec
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.domain import FloatArray
@@ -17,7 +19,7 @@ from privfed.core.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.messages import Array, Message, Refusal, decode, encode
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
-from privfed.core.secure_sum import Session, Steps
+from privfed.core.secure_sum import Replica, Session, Steps, TotalReader
 from privfed.core.statistics import Statistics
 from privfed.errors import (
     ArgumentError,
@@ -46,6 +48,10 @@ class PlainAnswer(Message, frozen=True):
     clipped: int
 
 
+CODEC: Codec[int] = Codec(int, "state of a client of a plain sum", 1)
+"""How a state is stored on the client's own disk."""
+
+
 class PlainClient:
     """Answers in clear, for one client. Its state is the number of the last sum that it answered."""
 
@@ -53,6 +59,11 @@ class PlainClient:
         self._configuration = configuration
         self._policy = policy
         self._refusal = policy.refuses_configuration(configuration)
+
+    @property
+    def codec(self) -> Codec[int]:
+        """How its state is stored."""
+        return CODEC
 
     def initial(self) -> int:
         """Return the state before the first request."""
@@ -189,6 +200,24 @@ class Plain:
                 f"threshold must lie in [1, {smallest_cohort}], the smallest cohort, got {self.threshold}."
             )
         return Terms(max_sums=max_sums, threshold=self.threshold)
+
+    def coordinator(
+        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
+    ) -> Session:
+        """Return the coordinator's session; its key signs nothing, for nothing is hidden."""
+        return PlainSession(agreement.configuration)
+
+    def client(
+        self,
+        agreement: Agreement,
+        position: int,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> ClientSide:
+        """Return one client's side."""
+        agreement.check_client(position, identity)
+        return PlainClient(agreement.configuration, policy)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]

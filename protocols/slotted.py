@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from privfed.core.agreement import Agreement, Signer
+from privfed.core.codec import Codec, StateCodec
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import Answerer, ClientSide, Exchange, Replies
@@ -20,7 +22,7 @@ from privfed.core.messages import Message, Refusal, decode, encode
 from privfed.core.numbers import check_whole
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
-from privfed.core.secure_sum import SecureSum, Session, Steps
+from privfed.core.secure_sum import Replica, SecureSum, Session, Steps, TotalReader
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
@@ -28,14 +30,17 @@ from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.slot_permutation import check_slots, moved, slot_key
 from privfed.protocols.client_opened.state import State
-from privfed.protocols.crypto.keys import CryptographyError, Identity, Registry, digest
+from privfed.protocols.crypto.keys import CryptographyError, digest
 from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
-from privfed.protocols.setup.rules import Agreement
+from privfed.protocols.setup.simulated import simulated
 
 PREFIX = "slotted "
 """Beginning of the name of a sum with slots."""
+
+PART = "slots"
+"""Part of the agreement that the group is set up for: nothing signed for the inner sum holds in it."""
 
 
 class Slotted:
@@ -96,22 +101,40 @@ class Slotted:
             threshold=max(terms.threshold, self.contributors),
         )
 
+    def coordinator(
+        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
+    ) -> Session:
+        """Return the coordinator's session: the group's set-up, and the inner sum's.
+
+        Raises:
+            ArgumentError: the key is not the registered one.
+        """
+        agreement.check_coordinator(identity)
+        relay = Relay(agreement.of_part(PART), identity, MaskScheme())
+        return SlottedSession(relay, self.inner.coordinator(agreement, identity, totals))
+
+    def client(
+        self,
+        agreement: Agreement,
+        position: int,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> ClientSide:
+        """Return one client's side, in the group and in the inner sum.
+
+        Raises:
+            ArgumentError: the key is not the registered one.
+        """
+        inner = self.inner.client(agreement, position, identity, policy, replica)
+        setup = GroupSetup(position, agreement.of_part(PART), identity, policy, MaskScheme())
+        return SlottedClient(position, agreement.configuration, setup, inner)
+
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all of them hold."""
-        session, sides = self.inner.parties(configuration, policies)
-        server, scheme = Identity.generate(), MaskScheme()
-        identities = {i: Identity.generate() for i in sorted(policies)}
-        registry = Registry(tuple(identity.public for identity in identities.values()), server.public)
-        agreement = Agreement(configuration, registry)
-        setups = {
-            i: GroupSetup(i, agreement, identity, policies[i], scheme) for i, identity in identities.items()
-        }
-        wrapped: dict[int, ClientSide] = {
-            i: SlottedClient(i, configuration, setups[i], side) for i, side in sides.items()
-        }
-        return SlottedSession(Relay(agreement, server, scheme), session), wrapped
+        return simulated(self, configuration, policies)
 
 
 class ForGroup(Message, frozen=True):
@@ -136,6 +159,36 @@ class SlottedState(msgspec.Struct, frozen=True):
         return "SlottedState(...)"
 
 
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A state as it is stored: that of the inner sum in its own form."""
+
+    group: State
+    inner: bytes
+
+
+_CODEC: Codec[_Stored] = Codec(_Stored, "state of a client of a sum with slots", 1)
+
+
+class SlottedCodec:
+    """How the state of a client is stored on its own disk.
+
+    Args:
+        inner: how that of the inner sum is.
+    """
+
+    def __init__(self, inner: StateCodec) -> None:
+        self._inner = inner
+
+    def to_bytes(self, value: SlottedState) -> bytes:
+        """Return a state as bytes."""
+        return _CODEC.to_bytes(_Stored(value.group, self._inner.to_bytes(value.inner)))
+
+    def from_bytes(self, data: bytes) -> SlottedState:
+        """Return the state that `to_bytes` wrote; raises as `Codec.from_bytes`."""
+        stored = _CODEC.from_bytes(data)
+        return SlottedState(stored.group, self._inner.from_bytes(stored.inner))
+
+
 class SlottedClient:
     """Answers for one client of a sum that the server opens, in the client's slot where there are slots.
 
@@ -150,6 +203,11 @@ class SlottedClient:
         self, position: int, configuration: Configuration, setup: GroupSetup, inner: ClientSide
     ) -> None:
         self._me, self._configuration, self._setup, self._inner = position, configuration, setup, inner
+
+    @property
+    def codec(self) -> StateCodec:
+        """How its state is stored."""
+        return SlottedCodec(self._inner.codec)
 
     def initial(self) -> SlottedState:
         """Return the state before the first request."""

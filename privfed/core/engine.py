@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from privfed.core.codec import StateCodec
 from privfed.core.messages import CODE, Refusal, encode
 from privfed.core.question import ERRORS, Question
 from privfed.core.statistics import Statistics
@@ -59,6 +60,10 @@ Returns the statistics and how many rows were clipped into the question's ranges
 
 class ClientSide(Protocol):
     """A secure sum's client, as a pure function from state and request to next state and reply."""
+
+    @property
+    def codec(self) -> StateCodec:
+        """How its state is stored between messages."""
 
     def initial(self) -> Any:
         """Return the state before the first request."""

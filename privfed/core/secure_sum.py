@@ -7,8 +7,10 @@ generator that yields exchanges and is sent replies; the client side is a pure s
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import ClientSide, Exchange, Replies
@@ -42,6 +44,40 @@ class Session(Protocol):
         """Deliver what clients still wait for after the last sum, such as its total; more sums may follow."""
 
 
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """What a replica's algorithm asks next.
+
+    Args:
+        question: the encoded question.
+        cohort: label of the cohort.
+    """
+
+    question: bytes
+    cohort: int
+
+
+class Replica(Protocol):
+    """One client's own run of the algorithm: it knows the next question from the totals so far."""
+
+    def ask(self, index: int) -> Posed:
+        """Return what sum `index` asks.
+
+        Raises:
+            MessageError: this replica has not come to that sum, or asks no more.
+        """
+
+    def tell(self, index: int, total: Total) -> None:
+        """Take an opened total. The same one may be told again, after a crash of the client."""
+
+
+class TotalReader(Protocol):
+    """Whoever drives a run of sums that clients open knows the totals from one of these clients."""
+
+    def read(self, index: int) -> Total | None:
+        """Return the total of sum `index`; None where the client has not told it."""
+
+
 class SecureSum(Protocol):
     """A protocol that opens the total of a cohort's answers."""
 
@@ -66,6 +102,40 @@ class SecureSum(Protocol):
 
         Raises:
             ArgumentError: there are too few clients to protect them; the message says how many are needed.
+        """
+
+    def coordinator(
+        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
+    ) -> Session:
+        """Return the coordinator's session of a fit whose clients may be on other machines.
+
+        Args:
+            agreement: the configuration and the public keys of all.
+            identity: the coordinator's own key.
+            totals: where clients open the totals, who tells them to whoever drives the run; None for a
+                session that only relays. Not used where the server opens.
+        """
+
+    def client(
+        self,
+        agreement: Agreement,
+        position: int,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> ClientSide:
+        """Return one client's side of a fit.
+
+        Args:
+            agreement: what the client was given, and not by the coordinator.
+            position: its number on the wire.
+            identity: its own key.
+            policy: what it answers.
+            replica: where clients open the totals, its own run of the algorithm. Not used where the server
+                opens.
+
+        Raises:
+            ArgumentError: the key is not the registered one, or a replica is needed.
         """
 
     def parties(

@@ -17,7 +17,7 @@ import msgspec
 
 from privfed.core.engine import StateTransaction
 from privfed.core.files import make_folder, open_file
-from privfed.errors import StateError
+from privfed.errors import FormatError, StateError
 
 
 class MemoryStore:
@@ -76,6 +76,8 @@ class FileStore:
             data = self._path.read_bytes()
         try:
             return self._decode(data)
+        except FormatError as error:
+            raise StateError(f"{self._path}: {error}") from None
         except (msgspec.MsgspecError, ValueError):
             # The decoder's message may quote what it read.
             raise StateError(

@@ -9,23 +9,25 @@ from collections.abc import Callable
 
 import msgspec
 
+from privfed.core.agreement import Agreement, Signer
+from privfed.core.codec import Codec
 from privfed.core.conversation import Total
 from privfed.core.engine import Answerer
 from privfed.core.messages import Refusal, decode, encode
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import question_from_bytes
+from privfed.core.secure_sum import Replica
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.client_opened.bindings import lost_clients, needed, next_head, tag_of
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
-from privfed.protocols.client_opened.scheme import Opened, Replica, Scheme
+from privfed.protocols.client_opened.scheme import Opened, Scheme
 from privfed.protocols.client_opened.setup import GroupSetup
-from privfed.protocols.client_opened.state import Group, State, closed
+from privfed.protocols.client_opened.state import CODEC, Group, State, closed
 from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
-from privfed.protocols.crypto.keys import CryptographyError, Identity, digest, equal
+from privfed.protocols.crypto.keys import CryptographyError, digest, equal
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
-from privfed.protocols.setup.rules import Agreement
 
 
 def _misplaced(reason: str) -> MessageError:
@@ -50,7 +52,7 @@ class GroupClient:
         self,
         position: int,
         agreement: Agreement,
-        identity: Identity,
+        identity: Signer,
         policy: ClientPolicy,
         scheme: Scheme,
         replica: Replica,
@@ -59,6 +61,11 @@ class GroupClient:
         self._me, self._agreement, self._policy = position, agreement, policy
         self._scheme, self._replica, self._joined = scheme, replica, joined
         self._setup = GroupSetup(position, agreement, identity, policy, scheme)
+
+    @property
+    def codec(self) -> Codec[State]:
+        """How its state is stored."""
+        return CODEC
 
     def initial(self) -> State:
         """Return the state before the first request."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.engine import Exchange, gather
 from privfed.core.messages import Message, Refusal, decode, encode
 from privfed.core.secure_sum import Steps
@@ -26,12 +27,12 @@ from privfed.privacy.server_noise import ServerNoise
 from privfed.protocols.client_opened.bindings import channel_key, needed
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Scheme
-from privfed.protocols.crypto.keys import SERVER, Identity, agree, bound, new_secret, public_key
+from privfed.protocols.crypto.keys import SERVER, agree, bound, new_secret, public_key
 from privfed.protocols.setup.advertising import read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest
-from privfed.protocols.setup.rules import Agreement, bitmap
+from privfed.protocols.setup.rules import bitmap
 
 MAX_BEHIND = 8
 """Totals kept for a client that did not answer; one that missed more is out of the fit."""
@@ -63,7 +64,7 @@ class Relay:
         scheme: how sealed answers are added.
     """
 
-    def __init__(self, agreement: Agreement, identity: Identity, scheme: Scheme) -> None:
+    def __init__(self, agreement: Agreement, identity: Signer, scheme: Scheme) -> None:
         self._agreement, self._identity, self._scheme = agreement, identity, scheme
         self._everyone = range(len(agreement.configuration.clients))
         self._noise = ServerNoise(agreement.configuration)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from privfed.core.conversation import Total
 from privfed.core.domain import FloatArray
 from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt
+from privfed.protocols.client_opened.sum_attempt import SumAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +93,3 @@ class Scheme(Protocol):
 
     def adder(self, public: bytes) -> Adder:
         """Return the coordinator's adder for one attempt; `public` is what the leader showed it."""
-
-
-class Replica(Protocol):
-    """Runs the algorithm on one client: it computes the next question from the totals so far."""
-
-    def ask(self, index: int) -> Posed:
-        """Return what sum `index` asks.
-
-        Raises:
-            MessageError: this replica has not reached that sum.
-        """
-
-    def tell(self, index: int, total: Total) -> None:
-        """Take an opened total. The same one may be told again, after a crash of the client."""

@@ -1,33 +1,79 @@
-"""A session of sums that clients open, for a simulation in one process.
+"""A session of sums that clients open, as whoever drives a run sees it.
 
-It joins two parts that would run on different machines. `Relay` is the coordinator. `Standing` is on the
-clients' side: one replica of the algorithm that stands for those of all clients, which are identical.
-The relay's exchanges go out unchanged and contain nothing of what that replica knows.
+Two parts that stand on different machines: `Relay` is the coordinator; an `Opener` is on the clients' side.
+In a simulation that is `Standing`, one replica of the algorithm that stands for the identical ones of all
+clients; where clients are elsewhere it is `Told`, which hears totals from one of them. The relay's exchanges
+go out unchanged; what the opener holds is in none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Total
 from privfed.core.engine import ClientSide, Exchange, Replies
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
-from privfed.core.secure_sum import Session, Steps
-from privfed.errors import IntegrityError, MessageError
+from privfed.core.secure_sum import Posed, Replica, Session, Steps, TotalReader
+from privfed.errors import ArgumentError, IntegrityError, MessageError, ProtocolError
 from privfed.protocols.client_opened.bindings import next_head
 from privfed.protocols.client_opened.client import GroupClient, total_of
 from privfed.protocols.client_opened.messages import Sealed
 from privfed.protocols.client_opened.relay import MAX_BEHIND, Relay, Relayed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Posed, attempt_of
-from privfed.protocols.crypto.keys import Identity, Registry
-from privfed.protocols.setup.rules import Agreement
+from privfed.protocols.client_opened.sum_attempt import attempt_of
+from privfed.protocols.setup.simulated import fresh_agreement
+
+
+class Opener(Protocol):
+    """The clients' side of a run, for whoever drives it."""
+
+    def pose(self, index: int, posed: Posed) -> None:
+        """Note what the algorithm asks in sum `index`.
+
+        Raises:
+            ArgumentError: the total would not fit the scheme's grid.
+        """
+
+    def open(self, sealed: Sealed) -> Total | None:
+        """Return a total; None where no client has told it yet."""
+
+
+class Told:
+    """An opener that opens nothing: it holds no key, and has each total from a client that opened it.
+
+    Args:
+        configuration: what the parties agreed on.
+        scheme: whose grid a total must fit.
+        totals: what the client tells; None for a session that only relays.
+    """
+
+    def __init__(self, configuration: Configuration, scheme: Scheme, totals: TotalReader | None) -> None:
+        self._configuration, self._scheme, self._totals = configuration, scheme, totals
+
+    def pose(self, index: int, posed: Posed) -> None:
+        """Check that the total fits the grid; the clients' own replicas ask.
+
+        Raises:
+            ArgumentError: it does not, or nobody tells totals.
+        """
+        if self._totals is None:
+            raise ArgumentError(
+                "these clients open the totals themselves, and none tells them to whoever drives this run: "
+                "give the coordinator totals=, or read the result where the clients are."
+            )
+        self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
+
+    def open(self, sealed: Sealed) -> Total | None:
+        """Return the total that the client told of this sum; None where it has told none."""
+        return None if self._totals is None else self._totals.read(sealed.index)
 
 
 class Standing:
@@ -82,27 +128,36 @@ class Standing:
 
 
 class GroupSession:
-    """Runs both parts of a simulation: the coordinator, and the replica that asks and opens.
+    """Both parts of a run: the coordinator's, and who opens its totals on the clients' side.
 
     Args:
         configuration: what the parties agreed on.
         relay: the coordinator.
-        standing: the replica.
+        opener: the clients' side.
     """
 
-    def __init__(self, configuration: Configuration, relay: Relay, standing: Standing) -> None:
-        self._configuration, self.relay, self.standing = configuration, relay, standing
+    def __init__(self, configuration: Configuration, relay: Relay, opener: Opener) -> None:
+        self._configuration, self.relay, self.opener = configuration, relay, opener
 
     def open(self) -> Steps[None]:
         """Set up the group."""
         return self.relay.open()
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
-        """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
-        self.standing.pose(index, Posed(question.to_bytes(), cohort))
+        """Pose the question to the clients' side, let the coordinator add, open on the clients' side."""
+        self.opener.pose(index, Posed(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
         relayed: Relayed = yield from _for(members, self.relay.sum(index))
-        total = self.standing.open(relayed.sealed)
+        total = self.opener.open(relayed.sealed)
+        if total is None:
+            # A client opens a total when it hears it, with the next request: this one is that.
+            yield from self.relay.close()
+            total = self.opener.open(relayed.sealed)
+        if total is None:
+            raise ProtocolError(
+                f"the total of sum {index} lies with the clients, and the one that tells totals to this run "
+                "was lost; resume the run."
+            )
         return replace(total, dropped=relayed.dropped, rejected=relayed.rejected, attempts=relayed.attempts)
 
     def close(self) -> Steps[None]:
@@ -122,14 +177,48 @@ def _for(members: tuple[int, ...], steps: Steps[Relayed]) -> Generator[Exchange,
             return relayed
 
 
+def group_coordinator(
+    agreement: Agreement, identity: Signer, scheme: Scheme, totals: TotalReader | None
+) -> Session:
+    """Return the session of a coordinator that opens nothing itself.
+
+    Raises:
+        ArgumentError: the key is not the registered one.
+    """
+    agreement.check_coordinator(identity)
+    configuration = agreement.configuration
+    return GroupSession(
+        configuration, Relay(agreement, identity, scheme), Told(configuration, scheme, totals)
+    )
+
+
+def group_client(
+    agreement: Agreement,
+    position: int,
+    identity: Signer,
+    policy: ClientPolicy,
+    scheme: Scheme,
+    replica: Replica | None,
+) -> ClientSide:
+    """Return one client's side, with its own run of the algorithm.
+
+    Raises:
+        ArgumentError: the key is not the registered one, or there is no replica.
+    """
+    agreement.check_client(position, identity)
+    if replica is None:
+        raise ArgumentError(
+            f"a client of {agreement.configuration.protocol!r} sums opens the totals, and needs its own run "
+            "of the algorithm to know what comes next: pass replica=."
+        )
+    return GroupClient(position, agreement, identity, policy, scheme, replica)
+
+
 def group_parties(
     configuration: Configuration, policies: Mapping[int, ClientPolicy], scheme: Scheme
 ) -> tuple[Session, dict[int, ClientSide]]:
-    """Return a session and its clients, with fresh identities in a registry that all of them hold."""
-    server = Identity.generate()
-    identities = {i: Identity.generate() for i in sorted(policies)}
-    registry = Registry(tuple(identity.public for identity in identities.values()), server.public)
-    agreement = Agreement(configuration, registry)
+    """Return a session and its clients, with fresh identities; one replica stands for those of all."""
+    agreement, server, identities = fresh_agreement(configuration, policies)
     standing = Standing(configuration, scheme)
     sides: dict[int, ClientSide] = {
         i: GroupClient(i, agreement, identity, policies[i], scheme, standing, standing.join)

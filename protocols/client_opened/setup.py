@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.client_opened.bindings import (
@@ -29,7 +30,6 @@ from privfed.protocols.client_opened.state import Group, State, closed
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
-    Identity,
     agree,
     bound,
     equal,
@@ -42,7 +42,7 @@ from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, RosterRequest
 from privfed.protocols.setup.roster import check_roster
-from privfed.protocols.setup.rules import Agreement, bitmap
+from privfed.protocols.setup.rules import bitmap
 
 
 class GroupSetup:
@@ -57,7 +57,7 @@ class GroupSetup:
     """
 
     def __init__(
-        self, position: int, agreement: Agreement, identity: Identity, policy: ClientPolicy, scheme: Scheme
+        self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy, scheme: Scheme
     ) -> None:
         self._me, self._agreement, self._identity = position, agreement, identity
         self._policy, self._scheme = policy, scheme

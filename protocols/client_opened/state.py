@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from privfed.core.codec import Codec
+
 
 class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __repr__(self) -> str:
@@ -88,15 +90,5 @@ def closed(state: State) -> State:
     return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost)
 
 
-_decode = msgspec.msgpack.Decoder(State).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def state_to_bytes(state: State) -> bytes:
-    """Encode a state, to be stored on the client's own disk."""
-    return _encode(state)
-
-
-def state_from_bytes(data: bytes) -> State:
-    """Decode a state that `state_to_bytes` encoded."""
-    return _decode(data)
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 1)
+"""How a state is stored on the client's own disk."""

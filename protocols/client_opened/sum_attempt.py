@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privfed.core.configuration import Configuration
+from privfed.core.secure_sum import Posed
 from privfed.protocols.client_opened.bindings import lost_clients, members_of, sum_header
 from privfed.protocols.client_opened.state import Group
-
-
-@dataclass(frozen=True, slots=True)
-class Posed:
-    """Holds what a replica's algorithm asks next.
-
-    Args:
-        question: the encoded question.
-        cohort: label of the cohort.
-    """
-
-    question: bytes
-    cohort: int
 
 
 @dataclass(frozen=True, slots=True)

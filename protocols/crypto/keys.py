@@ -6,14 +6,12 @@ tag and everything that the key is bound to, in fields of fixed length or prefix
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import msgspec
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -21,7 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from privfed.errors import ArgumentError
+from privfed.core.hashing import bound as bound
+from privfed.core.hashing import digest as digest
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -42,20 +41,6 @@ class CryptographyError(Exception):
     """Signals an invalid signature, tag or key; callers turn it into an error that names the sender."""
 
 
-def bound(tag: str, *parts: bytes | int) -> bytes:
-    """Encode a tag and the values that it is bound to as one unambiguous byte string.
-
-    Numbers take eight bytes; byte strings are prefixed with their length.
-    """
-    pieces = [tag.encode().ljust(16, b"\0")]
-    for part in parts:
-        if isinstance(part, int):
-            pieces.append(part.to_bytes(8, "big"))
-        else:
-            pieces += [len(part).to_bytes(8, "big"), part]
-    return b"".join(pieces)
-
-
 @lru_cache(maxsize=256)
 def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
     """Return `bound` of values that all clients of a sum share. They must not be secret: they are cached."""
@@ -65,11 +50,6 @@ def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
 def with_numbers(prefix: bytes, *numbers: int) -> bytes:
     """Append numbers of eight bytes to a prefix."""
     return prefix + struct.pack(f">{len(numbers)}Q", *numbers)
-
-
-def digest(tag: str, *parts: bytes | int) -> bytes:
-    """Return SHA-256 of a tag and its parts, 32 bytes."""
-    return hashlib.sha256(bound(tag, *parts)).digest()
 
 
 def expand(key: bytes, info: bytes) -> bytes:
@@ -184,27 +164,3 @@ def verify(public: bytes, signature: bytes, message: bytes) -> None:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         raise CryptographyError("signature does not hold") from None
-
-
-class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lists the public keys of all parties, which they exchanged before the fit.
-
-    Whoever writes the registry decides who takes part, so the parties compare its digest with each other.
-
-    Args:
-        clients: public key of each client, by position.
-        server: public key of the coordinator.
-    """
-
-    clients: tuple[bytes, ...]
-    server: bytes
-
-    def __post_init__(self) -> None:
-        if any(len(key) != KEY_BYTES for key in (*self.clients, self.server)):
-            raise ArgumentError("a registry needs Ed25519 public keys of 32 bytes.")
-        if len(set(self.clients)) != len(self.clients):
-            raise ArgumentError("a registry names each client's key once.")
-
-    def digest(self) -> bytes:
-        """Return SHA-256 of the registry, 32 bytes."""
-        return digest("registry", self.server, *self.clients)

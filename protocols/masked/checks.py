@@ -19,7 +19,7 @@ from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import BOX_BYTES, Fit, Pending, Secrets
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Slot
-from privfed.protocols.setup.rules import Agreement, from_bitmap, is_bitmap
+from privfed.protocols.setup.rules import Rules, from_bitmap, is_bitmap
 
 
 def check_slot(keys: Fit, slot: Slot) -> None:
@@ -59,7 +59,7 @@ def check_number(keys: Fit, number: int, message: CollectRequest, max_sums: int)
 
 
 def check_prepared(
-    agreement: Agreement, session: bytes, me: int, message: CollectRequest
+    agreement: Rules, session: bytes, me: int, message: CollectRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check the list of prepared clients.
 
@@ -92,7 +92,7 @@ def check_pending(keys: Fit, number: int) -> Pending:
 
 
 def check_stories(
-    agreement: Agreement, pending: Pending, message: UnmaskRequest
+    agreement: Rules, pending: Pending, message: UnmaskRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Check that each prepared neighbour is called either alive or dead; return the living and the dead.
 

@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from privfed.core.agreement import Agreement, Signer
+from privfed.core.codec import Codec
 from privfed.core.engine import Answerer
 from privfed.core.messages import Message, Refusal, decode, encode
 from privfed.core.policy import ClientPolicy
@@ -21,7 +23,6 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
-    Identity,
     agree,
     bound,
     digest,
@@ -48,7 +49,7 @@ from privfed.protocols.masked.messages import (
     UnmaskRequest,
     Upload,
 )
-from privfed.protocols.masked.state import ANSWER, MASK, SEED, Fit, Pair, Pending, Secrets, State
+from privfed.protocols.masked.state import ANSWER, CODEC, MASK, SEED, Fit, Pair, Pending, Secrets, State
 from privfed.protocols.setup.bindings import part, session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
@@ -60,7 +61,7 @@ from privfed.protocols.setup.messages import (
     Slot,
 )
 from privfed.protocols.setup.roster import check_roster
-from privfed.protocols.setup.rules import Agreement, check_cohort, sum_header, threshold
+from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
 from privfed.protocols.setup.sizes import FULL_GRAPH
 
 MAX_PREPARED = 4
@@ -79,8 +80,14 @@ class MaskedClient:
         policy: decides what the client answers.
     """
 
-    def __init__(self, position: int, agreement: Agreement, identity: Identity, policy: ClientPolicy) -> None:
-        self._me, self._agreement, self._identity, self._policy = position, agreement, identity, policy
+    def __init__(self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy) -> None:
+        self._me, self._identity, self._policy = position, identity, policy
+        self._agreement = Rules.of(agreement)
+
+    @property
+    def codec(self) -> Codec[State]:
+        """How its state is stored."""
+        return CODEC
 
     def initial(self) -> State:
         """Return the state before the first request."""

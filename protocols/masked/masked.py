@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_share, check_whole
 from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Session
+from privfed.core.secure_sum import Replica, Session, TotalReader
 from privfed.errors import ArgumentError
-from privfed.protocols.crypto.keys import Identity, Registry
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.setup.rules import Agreement, check_cohort, default_terms
+from privfed.protocols.setup.rules import check_cohort, default_terms
+from privfed.protocols.setup.simulated import simulated
 
 
 class Masked:
@@ -88,15 +89,35 @@ class Masked:
         check_cohort(clients, terms)
         return terms
 
+    def coordinator(
+        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
+    ) -> Session:
+        """Return the coordinator's session.
+
+        Raises:
+            ArgumentError: the key is not the registered one.
+        """
+        agreement.check_coordinator(identity)
+        return MaskedSession(agreement, identity)
+
+    def client(
+        self,
+        agreement: Agreement,
+        position: int,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> ClientSide:
+        """Return one client's side.
+
+        Raises:
+            ArgumentError: the key is not the registered one.
+        """
+        agreement.check_client(position, identity)
+        return MaskedClient(position, agreement, identity, policy)
+
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients, with fresh identities in a registry that all of them hold."""
-        server = Identity.generate()
-        identities = {i: Identity.generate() for i in sorted(policies)}
-        registry = Registry(tuple(identity.public for identity in identities.values()), server.public)
-        agreement = Agreement(configuration, registry)
-        sides: dict[int, ClientSide] = {
-            i: MaskedClient(i, agreement, identity, policies[i]) for i, identity in identities.items()
-        }
-        return MaskedSession(agreement, server), sides
+        return simulated(self, configuration, policies)

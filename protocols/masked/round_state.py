@@ -34,7 +34,7 @@ from privfed.protocols.masked.state import BOX_BYTES
 from privfed.protocols.masked.unmasking import Accept, Flags, Shares
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.messages import Slot
-from privfed.protocols.setup.rules import Agreement, sum_header
+from privfed.protocols.setup.rules import Rules, sum_header
 
 
 def _rows(data: bytes, size: int) -> Bytes:
@@ -55,7 +55,7 @@ class RoundState:
 
     def __init__(
         self,
-        agreement: Agreement,
+        agreement: Rules,
         session: bytes,
         number: int,
         index: int,

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from privfed.core.agreement import Agreement, Signer
 from privfed.core.conversation import Total
 from privfed.core.engine import Exchange, gather
 from privfed.core.messages import Refusal, decode, encode
@@ -22,7 +23,6 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     SERVER,
     CryptographyError,
-    Identity,
     agree,
     bound,
     check_public_key,
@@ -39,7 +39,7 @@ from privfed.protocols.setup.advertising import read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest, Slot
-from privfed.protocols.setup.rules import Agreement, check_cohort, needed_to_open
+from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import sizes
 
 
@@ -59,8 +59,8 @@ class MaskedSession:
         identity: the coordinator's long-term key.
     """
 
-    def __init__(self, agreement: Agreement, identity: Identity) -> None:
-        self._agreement, self._identity = agreement, identity
+    def __init__(self, agreement: Agreement, identity: Signer) -> None:
+        self._agreement, self._identity = Rules.of(agreement), identity
         self._channels: dict[int, Channel] = {}
         self._session = b""
         self._rejected: dict[int, str] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from privfed.core.codec import Codec
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.masked.messages import Preparation
 
@@ -109,15 +110,5 @@ class State(_Hidden, frozen=True):
     answered: int = 0
 
 
-_decode = msgspec.msgpack.Decoder(State).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def state_to_bytes(state: State) -> bytes:
-    """Encode a state, to be stored on the client's own disk."""
-    return _encode(state)
-
-
-def state_from_bytes(data: bytes) -> State:
-    """Decode a state that `state_to_bytes` encoded."""
-    return _decode(data)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 1)
+"""How a state is stored on the client's own disk."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from privfed.core.agreement import Agreement
 from privfed.core.messages import Refusal, decode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CryptographyError, bound, check_public_key, verify
 from privfed.protocols.setup.messages import Advertisement, Listed
-from privfed.protocols.setup.rules import Agreement
 
 
 def read_advertisement(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from privfed.protocols.crypto.keys import digest
+from privfed.core.agreement import Agreement
+from privfed.core.hashing import digest
 from privfed.protocols.setup.messages import Listed
-from privfed.protocols.setup.rules import Agreement
 
 
 def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) -> bytes:

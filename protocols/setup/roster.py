@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from privfed.core.agreement import Agreement, Registry
 from privfed.errors import PolicyError
 from privfed.protocols.crypto.keys import (
     SERVER,
     CryptographyError,
-    Registry,
     bound,
     equal,
     verify,
 )
 from privfed.protocols.setup.messages import Listed, RosterRequest
-from privfed.protocols.setup.rules import Agreement
 
 
 def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message: RosterRequest) -> None:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from privfed.core.configuration import Configuration, Terms
+from privfed.core.agreement import Agreement
+from privfed.core.configuration import Terms
+from privfed.core.hashing import digest
 from privfed.errors import ArgumentError
-from privfed.protocols.crypto.keys import Registry, bound_prefix, digest, with_numbers
+from privfed.protocols.crypto.keys import bound_prefix, with_numbers
 from privfed.protocols.setup.graph import Graph, Neighbours
 from privfed.protocols.setup.sizes import default_colluders, sizes
 
@@ -84,26 +86,15 @@ class Cohort:
     digest: bytes
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Holds what a party was given before the fit: configuration and registry.
+class Rules(Agreement):
+    """An agreement and what follows from it; what is computed once is kept beside it."""
 
-    Raises:
-        ArgumentError: the registry and the configuration have different numbers of clients.
-    """
-
-    configuration: Configuration
-    registry: Registry
-
-    def __post_init__(self) -> None:
-        clients, keys = len(self.configuration.clients), len(self.registry.clients)
-        if clients != keys:
-            raise ArgumentError(f"a registry of {keys} clients does not fit a configuration of {clients}.")
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Hash of configuration and registry, 32 bytes; every advertisement is signed over it."""
-        return digest("agreement", self.configuration.digest(), self.registry.digest())
+    @classmethod
+    def of(cls, agreement: Agreement) -> Rules:
+        """Return an agreement's rules; itself, where it has them."""
+        if isinstance(agreement, cls):
+            return agreement
+        return cls(agreement.configuration, agreement.registry, agreement.part)
 
     def threshold(self, label: int) -> int:
         """Return how many shares open a secret of one of the cohort's clients."""

@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 
 from privfed.core.messages import Refusal, decode, encode
+from privfed.core.secure_sum import Posed
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.session import GroupSession, Standing
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt, attempt_of
+from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.group_masked.group_masked import GroupMasked
 from privfed.protocols.group_masked.masks import MaskedWords
@@ -44,7 +45,8 @@ class Played:
     def standing(self) -> Standing:
         """The replica on the clients' side."""
         assert isinstance(self.run.session, GroupSession)
-        return self.run.session.standing
+        assert isinstance(self.run.session.opener, Standing)
+        return self.run.session.opener
 
     def group(self, client: int) -> Group:
         """Return what a client holds; a colluder shows it to the coordinator."""

@@ -19,7 +19,7 @@ from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.bindings import tag_of
 from privfed.protocols.client_opened.messages import Contribution, Sealed
 from privfed.protocols.client_opened.session import GroupSession
-from privfed.protocols.client_opened.state import State, state_from_bytes, state_to_bytes
+from privfed.protocols.client_opened.state import CODEC, State
 from privfed.protocols.setup.messages import Envelope
 from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.protocols.groups import QUESTION, Played, encoded, with_words, words_of
@@ -338,7 +338,7 @@ class Process(Client):
         self._run, self._number, self._path = run, client, folder / f"client-{client}"
 
     def handle(self, request: bytes) -> bytes:
-        store = FileStore(self._path, state_to_bytes, state_from_bytes)
+        store = FileStore(self._path, CODEC.to_bytes, CODEC.from_bytes)
         return Client(self._run.sides[self._number], store, self._run.answerer(self._number)).handle(request)
 
 
@@ -351,7 +351,7 @@ def test_a_run_over_files_opens_the_same_sums(tmp_path: Path) -> None:
         run.assert_exact(total, question, label % 3)
     run.federation.close()
     for i in range(6):
-        state = state_from_bytes((tmp_path / f"client-{i}").read_bytes())
+        state = CODEC.from_bytes((tmp_path / f"client-{i}").read_bytes())
         assert state.group is not None and state.group.opened == 3
         assert (tmp_path / f"client-{i}").stat().st_mode & 0o077 == 0
 

@@ -13,12 +13,14 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.agreement import Agreement, Registry
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Ask, Setting, Total
 from privfed.core.engine import Client
 from privfed.core.federation import client_generator
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import ClientData, Question
+from privfed.core.secure_sum import Posed
 from privfed.core.statistics import Statistics
 from privfed.engines.in_process import InProcessEngine
 from privfed.errors import IntegrityError, MessageError
@@ -30,11 +32,10 @@ from privfed.protocols.client_opened.client import GroupClient
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.scheme import Opened, Scheme
 from privfed.protocols.client_opened.state import Group
-from privfed.protocols.client_opened.sum_attempt import Posed, SumAttempt
-from privfed.protocols.crypto.keys import Identity, Registry
+from privfed.protocols.client_opened.sum_attempt import SumAttempt
+from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.rules import Agreement
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

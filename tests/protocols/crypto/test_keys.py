@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privfed.protocols.masked as masking
+from privfed.core.agreement import Registry
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import (
     CryptographyError,
     Identity,
-    Registry,
     agree,
     bound,
     bound_prefix,

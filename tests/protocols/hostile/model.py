@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from privfed.core.agreement import Registry
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
@@ -23,7 +24,6 @@ from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     RECEIPT_BYTES,
     Identity,
-    Registry,
     bound,
     digest,
     mac,
@@ -36,7 +36,7 @@ from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import BOX_BYTES, Fit, Pair, Pending
 from privfed.protocols.setup.bindings import part
-from privfed.protocols.setup.rules import Agreement, bitmap, cohort_digest, sum_header
+from privfed.protocols.setup.rules import Rules, bitmap, cohort_digest, sum_header
 
 Clients = frozenset[int]
 SEED, MASK, ANSWER = range(3)
@@ -91,7 +91,7 @@ class Model:
             protocol="masked", algorithm="", clients=names, n_features=1, cohorts=CohortRule(), terms=terms
         )
         keys = tuple(digest("nobody", i) for i in range(n))
-        self.agreement = Agreement(configuration, Registry(keys, digest("nobody", n)))
+        self.agreement = Rules(configuration, Registry(keys, digest("nobody", n)))
         self.members, self.corrupted, self.lock = tuple(range(n)), frozenset(corrupted), lock
         self.honest = tuple(i for i in self.members if i not in self.corrupted)
         self.threshold = code.threshold(n, terms)

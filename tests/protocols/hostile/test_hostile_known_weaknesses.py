@@ -31,7 +31,7 @@ from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.crypto.shamir import combine, lagrange
 from privfed.protocols.masked.bindings import pair_mask_key
 from privfed.protocols.masked.messages import UnmaskRequest, Upload
-from privfed.protocols.masked.state import SHARES_BYTES, state_to_bytes
+from privfed.protocols.masked.state import CODEC, SHARES_BYTES
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Envelope
 from tests.protocols.hostile.loot import Loot
@@ -234,7 +234,7 @@ def test_8_keys_are_kept_after_the_round() -> None:
     assert advertised.key == b""  # the key of the fit went when the list came
 
     server.collect_all(fit, 1, range(6))
-    stored = [state_to_bytes(world.stores[i].load()) for i in range(6)]
+    stored = [CODEC.to_bytes(world.stores[i].load()) for i in range(6)]
     for kept, own in zip(stored, secrets, strict=True):
         assert own.mask not in kept
         assert own.seed not in kept
@@ -243,7 +243,7 @@ def test_8_keys_are_kept_after_the_round() -> None:
     held = [world.stores[i].load().keys.pending.shares for i in range(6)]
     assert server.unmask_all(fit, 1, {i: () for i in range(6)}) == []
     for i, own in enumerate(secrets):
-        kept = state_to_bytes(world.stores[i].load())
+        kept = CODEC.to_bytes(world.stores[i].load())
         assert own.answer not in kept
         # What others gave to hold is gone, but for what the kept reply gave to the server anyway.
         for j in range(len(held[i]) // SHARES_BYTES):

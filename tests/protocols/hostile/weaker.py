@@ -17,7 +17,7 @@ from privfed.protocols.masked.state import Fit, Pending, Secrets, State
 from privfed.protocols.setup import roster, rules
 from privfed.protocols.setup import sizes as numbers
 from privfed.protocols.setup.messages import AdvertiseRequest, RosterRequest, Slot
-from privfed.protocols.setup.rules import Agreement, box_binding, sum_header
+from privfed.protocols.setup.rules import Rules, box_binding, sum_header
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -48,7 +48,7 @@ def without_direction(patch: pytest.MonkeyPatch) -> None:
 
 def without_counts(patch: pytest.MonkeyPatch) -> None:
     """Answer however few are prepared, alive, or have receipts; shares keep their threshold."""
-    patch.setattr(Agreement, "threshold", lambda self, label: 0)
+    patch.setattr(Rules, "threshold", lambda self, label: 0)
 
 
 def without_question(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def with_overlap(patch: pytest.MonkeyPatch) -> None:
     """Let a server call a client both alive and dead: who is called dead stays among the living."""
     real = checks.check_stories
 
-    def overlap(agreement: Agreement, pending: Pending, message: UnmaskRequest) -> Any:
+    def overlap(agreement: Rules, pending: Pending, message: UnmaskRequest) -> Any:
         return pending.prepared, real(agreement, pending, message)[1]
 
     patch.setattr(checks, "check_stories", overlap)
@@ -141,7 +141,7 @@ def with_threshold(t: int) -> Patch:
 
     def patch_threshold(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(code, "threshold", lambda n, terms: t)
-        patch.setattr(Agreement, "threshold", lambda self, label: t)
+        patch.setattr(Rules, "threshold", lambda self, label: t)
 
     return patch_threshold
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.agreement import Registry
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.domain import Ranges
 from privfed.core.engine import Answerer, Client
@@ -16,10 +17,10 @@ from privfed.core.policy import ClientPolicy
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.party.state import MemoryStore
-from privfed.protocols.crypto.keys import Identity, Registry
+from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.state import State
-from privfed.protocols.setup.rules import Agreement, default_terms
+from privfed.protocols.setup.rules import Rules, default_terms
 from privfed.protocols.setup.sizes import sizes
 
 Words = npt.NDArray[np.uint64]
@@ -114,7 +115,7 @@ class World:
             protocol="masked", algorithm="", clients=names, n_features=n_features, cohorts=rule, terms=terms
         )
         registry = Registry(tuple(one.public for one in self.identities), self.server_identity.public)
-        self.agreement = Agreement(configuration, registry)
+        self.agreement = Rules(configuration, registry)
         for i in impostors:
             self.identities[i] = Identity.generate()
         self.answerers = [answerer(i) for i in range(n)]

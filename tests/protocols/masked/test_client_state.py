@@ -21,7 +21,7 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import public_key
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
-from privfed.protocols.masked.state import state_from_bytes, state_to_bytes
+from privfed.protocols.masked.state import CODEC
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, Envelope
 from tests.protocols.federations import Recorder, Sums, seeded, wide_vectors
@@ -34,7 +34,7 @@ from tests.protocols.tapes import (
 
 
 def stored(folder: Path) -> Callable[[int], FileStore]:
-    return lambda client: FileStore(folder / f"client-{client}", state_to_bytes, state_from_bytes)
+    return lambda client: FileStore(folder / f"client-{client}", CODEC.to_bytes, CODEC.from_bytes)
 
 
 class Process(Client):
@@ -72,7 +72,7 @@ def test_a_run_over_files_is_the_run_in_memory(tmp_path: Path) -> None:
             on_disk.clients[i] = Process(on_disk, i, stored(tmp_path))
         assert play(on_disk) == expected
     for i in range(N):
-        assert state_to_bytes(on_disk.state(i)) == state_to_bytes(in_memory.state(i))
+        assert CODEC.to_bytes(on_disk.state(i)) == CODEC.to_bytes(in_memory.state(i))
         assert (tmp_path / f"client-{i}").stat().st_mode & 0o077 == 0
 
 
@@ -82,7 +82,7 @@ def test_every_state_of_a_run_survives_serialisation() -> None:
     for one in run.tape:
         for state in (one.state, one.after):
             if state is not None:
-                assert state_from_bytes(state_to_bytes(state)) == state
+                assert CODEC.from_bytes(CODEC.to_bytes(state)) == state
 
 
 def test_secrets_that_were_used_are_out_of_the_state() -> None:
@@ -91,14 +91,14 @@ def test_secrets_that_were_used_are_out_of_the_state() -> None:
 
     def look(exchange: Exchange) -> None:
         state = run.state(0)
-        states[exchange.stage] = b"" if state is None else state_to_bytes(state)
+        states[exchange.stage] = b"" if state is None else CODEC.to_bytes(state)
         if exchange.stage == "collect":
             used.append(state.keys.secrets[exchange.number])
 
     used: list[Any] = []
     run.engine.before = look
     run.ask(QUESTION)
-    after = state_to_bytes(run.state(0))
+    after = CODEC.to_bytes(run.state(0))
     assert used[0].mask in states["collect"] and used[0].seed in states["collect"]
     assert used[0].mask not in states["unmask"] and used[0].seed not in states["unmask"]
     assert used[0].answer in states["unmask"] and used[0].answer not in after

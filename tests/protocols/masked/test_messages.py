@@ -18,7 +18,7 @@ import pytest
 from privfed.core.messages import decode
 from privfed.errors import MessageError
 from privfed.protocols.masked.messages import Prepared
-from privfed.protocols.masked.state import State, state_to_bytes
+from privfed.protocols.masked.state import CODEC, State
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
 from tests.protocols.federations import vectors
@@ -44,11 +44,11 @@ def assert_refused(run: Taped, client: int, state: State | None, request: bytes)
     """Assert that a request is refused with a code, and that the state stays as it was."""
     side = run.sides[client]
     before = side.initial() if state is None else state
-    kept = state_to_bytes(before)
+    kept = CODEC.to_bytes(before)
     after, reply = side.step(before, request, run.answerer(client))
     refusal = refusal_in(reply, before)
     assert refusal is not None, "a wrong request was answered"
-    assert after is before and state_to_bytes(after) == kept
+    assert after is before and CODEC.to_bytes(after) == kept
     assert CODE.fullmatch(refusal.code), refusal.code
     return refusal.code
 
@@ -216,7 +216,7 @@ def test_an_identical_request_gets_the_identical_reply() -> None:
         for _ in range(2):
             state, reply = side.step(state, one.request, run.answerer(one.client))
             assert reply == one.reply
-            assert state_to_bytes(state) == state_to_bytes(one.after)
+            assert CODEC.to_bytes(state) == CODEC.to_bytes(one.after)
     assert kinds == {"prepare", "collect", "unmask"}
 
 
@@ -306,9 +306,9 @@ def fuzz_inside(mutations: int, seed: int) -> int:
         altered = nonsense(message)
         number = envelope.number if rng.random() < 0.8 else rng.choice(nonsense.numbers)
         request = sealed(one.state, one.client, number, envelope.stage, altered)
-        kept = state_to_bytes(one.state)
+        kept = CODEC.to_bytes(one.state)
         after, reply = run.sides[one.client].step(one.state, request, run.answerer(one.client))
-        assert state_to_bytes(one.state) == kept
+        assert CODEC.to_bytes(one.state) == kept
         refusal = refusal_in(reply, one.state)
         if refusal is None:
             # Some of it may be asked: another index, sums to come, an honest story of fewer dead.

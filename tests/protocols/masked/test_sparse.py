@@ -21,7 +21,7 @@ from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked
 from privfed.protocols.masked.messages import CollectRequest, Preparation
-from privfed.protocols.masked.state import State, state_from_bytes, state_to_bytes
+from privfed.protocols.masked.state import CODEC, State
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph
 from privfed.protocols.setup.messages import Envelope
@@ -145,7 +145,7 @@ def test_keys_are_agreed_on_with_neighbours_only_and_kept(monkeypatch: pytest.Mo
     run.ask(VECTORS, 0, (0,))
     state = run.state(0)
     assert set(state.keys.pairs) > set(first) and 0 not in state.keys.pairs
-    assert state_from_bytes(state_to_bytes(state)) == state
+    assert CODEC.from_bytes(CODEC.to_bytes(state)) == state
 
 
 def test_messages_name_the_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:

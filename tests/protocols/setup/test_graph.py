@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from privfed.core.agreement import Registry
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked
-from privfed.protocols.crypto.keys import Registry, digest
+from privfed.protocols.crypto.keys import digest
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.setup.graph import Graph, circle_distances, second_eigenvalue, smallest_set
-from privfed.protocols.setup.rules import Agreement, check_cohort, needed_to_open
+from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import FULL_GRAPH, colluders_in, sizes, tail
 
 SEED = digest("a seed")
@@ -247,7 +248,7 @@ def test_labels_of_the_same_clients_share_a_graph_and_sessions_do_not() -> None:
         cohorts=CohortRule(kind="all"),
         terms=Masked().terms(210, 210, 1),
     )
-    agreement = Agreement(configuration, Registry(tuple(digest("key", i) for i in range(210)), SEED))
+    agreement = Rules(configuration, Registry(tuple(digest("key", i) for i in range(210)), SEED))
     one = agreement.neighbours(SEED, 0, 7)
     assert agreement.neighbours(SEED, 3, 7).clients == one.clients
     assert agreement.neighbours(digest("another"), 0, 7).clients != one.clients

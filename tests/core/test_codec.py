@@ -1,0 +1,54 @@
+"""Values as bytes: what is read gives the same bytes again, and what no value gives is an error."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.core.codec import Codec
+from privfed.errors import ArgumentError, FormatError
+
+
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    secret: bytes
+    counts: dict[int, int] = {}
+
+
+CODEC: Codec[Kept] = Codec(Kept, "kept value", 3)
+VALUES = st.builds(
+    Kept, st.binary(max_size=20), st.dictionaries(st.integers(0, 9), st.integers(0, 9), max_size=3)
+)
+
+
+@given(VALUES)
+def test_a_value_comes_back(value: Kept) -> None:
+    assert CODEC.from_bytes(CODEC.to_bytes(value)) == value
+
+
+@given(VALUES, st.data())
+def test_altered_bytes_are_an_error_or_another_value(value: Kept, data: st.DataObject) -> None:
+    good = CODEC.to_bytes(value)
+    place = data.draw(st.integers(0, len(good) - 1))
+    bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    try:
+        read = CODEC.from_bytes(bad)
+    except ArgumentError:
+        return
+    assert read != value and CODEC.to_bytes(read) == bad
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_cut_bytes_are_an_error_that_quotes_nothing(place: int) -> None:
+    data = CODEC.to_bytes(Kept(b"a secret of the client"))
+    with pytest.raises(ArgumentError, match=r"^these bytes are no kept value: they are damaged, or"):
+        CODEC.from_bytes(data[: place * len(data) // 12])
+
+
+def test_another_kind_or_version_is_refused_by_name() -> None:
+    data = CODEC.to_bytes(Kept(b""))
+    with pytest.raises(ArgumentError, match="these bytes are no other value"):
+        Codec(Kept, "other value", 3).from_bytes(data)
+    with pytest.raises(FormatError, match="kept value of format 3 is not read: this privfed reads format 4"):
+        Codec(Kept, "kept value", 4).from_bytes(data)
