@@ -61,7 +61,7 @@ def test_cost_of_a_group_masked_sum(capsys: pytest.CaptureFixture[str]) -> None:
         run = Sums(GroupMasked(), CLIENTS)
         run.draw(QUESTION)
         run.draw = lambda question: None  # type: ignore[method-assign]
-        run.federation._engine = watch = Watch(run.clients)
+        run.federation._carrier = watch = Watch(run.clients)
         run.ask(QUESTION)
         clients, rest, limits = [], [], []
         for _ in range(SUMS):

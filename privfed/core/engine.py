@@ -1,4 +1,4 @@
-"""Engines, which carry bytes between the coordinator and clients, and clients, which answer requests.
+"""Carriers, which bring bytes from the coordinator to clients and back, and clients, which answer requests.
 
 Law (`tests/protocols/test_errors.py`): whatever fails in a client, its reply is a coded refusal that looks
 the same for every error, and no request makes it read its data twice. An error that reached the server, or
@@ -44,7 +44,7 @@ class Exchange:
     answering: tuple[int, ...] | None = None
 
 
-class Engine(Protocol):
+class Carrier(Protocol):
     """Carries requests to clients and their replies back. A missing reply is a dropout."""
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:

@@ -16,7 +16,7 @@ import numpy as np
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
 from privfed.core.domain import Domain
-from privfed.core.engine import Engine
+from privfed.core.engine import Carrier
 from privfed.core.secure_sum import Session, Steps
 from privfed.core.transcript import Asked, Ended, Transcript
 from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
@@ -55,7 +55,7 @@ class Federation:
     Args:
         configuration: what the parties agreed on.
         session: the secure sum's session on the coordinator.
-        engine: what carries the bytes.
+        carrier: what carries the bytes.
         transcript: the record of the run; the totals of one loaded from disk are replayed first.
         opens_to: who can read totals, "server" or "clients".
         reveals: what the opener sees, as `SecureSum.reveals`.
@@ -70,7 +70,7 @@ class Federation:
         self,
         configuration: Configuration,
         session: Session,
-        engine: Engine,
+        carrier: Carrier,
         transcript: Transcript,
         *,
         opens_to: str,
@@ -86,7 +86,7 @@ class Federation:
         self.configuration = configuration
         self.transcript = transcript
         self.traffic = Traffic(0, {}, {})
-        self._session, self._engine, self._timeout = session, engine, timeout
+        self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
         self._opened = False
         self._replay = self._begin(opens_to, reveals)
@@ -188,7 +188,7 @@ class Federation:
             exchange = next(steps)
             while True:
                 began = time.process_time()
-                replies = self._engine.exchange(exchange, self._timeout)
+                replies = self._carrier.exchange(exchange, self._timeout)
                 self.traffic.engine_seconds += time.process_time() - began
                 self._count(exchange.requests.items(), replies)
                 self.transcript.exchanged(index, exchange, replies)

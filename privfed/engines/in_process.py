@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import overload
 
 import numpy as np
 
-from privfed.core.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies, note
-from privfed.core.federation import client_generator
+from privfed.core.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies
 from privfed.core.question import ERRORS, ClientData, Question
 from privfed.core.statistics import Statistics
 from privfed.engines.faults import Fault
-from privfed.privacy.noised import Noised
-
-
-class _Generators(Sequence[np.random.Generator]):
-    """The clients' generators for one sum, each made when first used, since most questions draw nothing."""
-
-    def __init__(self, seed: int, names: Sequence[str], index: int) -> None:
-        self._seed, self._names, self._index = seed, names, index
-        self._made: dict[int, np.random.Generator] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, place: int) -> np.random.Generator: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[np.random.Generator]: ...
-
-    def __getitem__(self, place: int | slice) -> np.random.Generator | list[np.random.Generator]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        if place not in self._made:
-            self._made[place] = client_generator(self._seed, self._names[place], self._index)
-        return self._made[place]
-
-
-_Answer = tuple[Statistics, int]
+from privfed.party.answerer import Answer, answered_alone, in_one_pass
 
 
 class AnswerError(Exception):
@@ -68,7 +39,7 @@ class Pool:
         self._members: tuple[int, ...] = ()
         self._question: Question | None = None
         self._index = -1
-        self._answers: dict[int, _Answer | BaseException] = {}
+        self._answers: dict[int, Answer | BaseException] = {}
 
     def expect(self, members: Iterable[int]) -> None:
         """Set the clients that will be asked the next questions."""
@@ -92,38 +63,22 @@ class Pool:
 
     def _answer_all(
         self, question: Question, index: int, members: tuple[int, ...]
-    ) -> dict[int, _Answer | BaseException]:
+    ) -> dict[int, Answer | BaseException]:
+        rows = {self._names[i]: self._data[i] for i in members}
+        logs = {self._names[i]: self._logs[i] for i in members}
         try:
-            return {**self._in_one_pass(question, index, members, self._data)}
+            answers = in_one_pass(question, index, rows, self._seed, logs)
+            return {i: answers[self._names[i]] for i in members}
         except ERRORS:
             # Clients are asked again one by one, so that an error affects that client only.
             return {i: self._alone(question, index, i) for i in members}
 
-    def _alone(self, question: Question, index: int, client: int) -> _Answer | BaseException:
+    def _alone(self, question: Question, index: int, client: int) -> Answer | BaseException:
+        name, log = self._names[client], self._logs[client]
         try:
-            return self._in_one_pass(question, index, (client,), self._data)[client]
+            return answered_alone(question, index, name, self._data[client], self._seed, log)
         except ERRORS as error:
-            if not isinstance(question, Noised):
-                return error
-            note(self._logs[client], error)
-        # Noised questions are always answered: a refusal, say for lack of memory, would depend on the rows.
-        nothing = ClientData(np.empty((0, question.ranges.n_features)))
-        return self._in_one_pass(question, index, (client,), {client: nothing})[client]
-
-    def _in_one_pass(
-        self,
-        question: Question,
-        index: int,
-        members: tuple[int, ...],
-        rows: Sequence[ClientData] | Mapping[int, ClientData],
-    ) -> dict[int, _Answer]:
-        within = [rows[i].within(question.ranges) for i in members]
-        generators = _Generators(self._seed, [self._names[i] for i in members], index)
-        answers = question.answer_all([data for data, _ in within], generators)
-        for i, (data, _) in zip(members, within, strict=True):
-            while data.errors:
-                note(self._logs[i], data.errors.pop(0))
-        return {i: (answer, moved) for i, answer, (_, moved) in zip(members, answers, within, strict=True)}
+            return error
 
 
 class InProcessEngine:

@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import FloatArray
 from privfed.core.federation import Federation, Watcher
@@ -31,19 +30,25 @@ from privfed.estimators.bases import (
     TransformerMixin,
 )
 from privfed.estimators.checks import check_surroundings
-from privfed.estimators.claimed import Claimed
+from privfed.estimators.claimed import Claimed, RowLabels
 from privfed.estimators.convergence import frobenius, reason_of
+from privfed.estimators.gathering import clients_of
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.parameters.shared import Clusters, Fixed, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.estimators.resolved import described
 from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
-from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
+from privfed.federation.builder import (
+    FederationRequest,
+    cohort_rule,
+    open_federation,
+    protocol_of,
+    seed_from,
+)
 from privfed.federation.claim import claim_of
-from privfed.federation.clients import Clients, check_given, gather, is_client_list
+from privfed.federation.clients import Clients, is_client_list
 from privfed.federation.run_dir import folder_to_resume
-from privfed.federation.simulation import simulate
 from privfed.numerics.distances import assign, squared_distances
 
 
@@ -70,6 +75,8 @@ class FederatedClusterer(
         ProtocolError: a sum could not be opened; with `run_dir`, `fit` can be resumed.
     """
 
+    labels_ = RowLabels()
+
     @abstractmethod
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the constructor's words and return the algorithm.
@@ -87,12 +94,13 @@ class FederatedClusterer(
         return {}
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> FederatedClusterer:
         """Cluster the data of several clients.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one a client; or one table.
+            X: a list of tables of shape (n_i, n_features), one a client; or one table. None for an engine
+                whose clients have their rows: `labels_` then stay with them.
             y: ignored by the clustering; labels (integer codes) that metrics on `federation_` may ask for.
             groups: with one table: the client of each row.
             client_names: of all clients, in the order of their positions; None to read them off `groups`, or
@@ -105,7 +113,7 @@ class FederatedClusterer(
         return self.fit_clients(self._gather(X, groups, y, client_names))
 
     def resume(
-        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> FederatedClusterer:
         """Finish the run in `run_dir` with the same clients: its totals are replayed, the rest is asked.
 
@@ -137,21 +145,10 @@ class FederatedClusterer(
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_surroundings(self.get_params(deep=False))
-        seed, protocol = self._seed(resume), protocol_of(self.protocol)
+        seed = self._seed(resume)
         algorithm = self._algorithm(clients.n_features, seed)
-        configuration = self._agreement(clients, algorithm, seed)
-        self.federation_ = simulate(
-            clients,
-            protocol,
-            configuration,
-            policy=self.policy,
-            domain=self.domain if self.privacy is None else self.privacy.domain,
-            run_dir=self.run_dir,
-            simulation=self.engine,
-            resume=resume,
-            watch=watch,
-            spare=0.0 if self.privacy is None else self.privacy.spare,
-        )
+        request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
+        self.federation_ = open_federation(request)
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
 
@@ -199,35 +196,36 @@ class FederatedClusterer(
         agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
         return agreed if self.privacy is None else self.privacy.unseeded(agreed)
 
-    def _agreement(self, clients: Clients, algorithm: Algorithm[Any], seed: int) -> Configuration:
-        """Return what the parties of a fit agree on."""
-        return configuration_of(
-            clients,
-            protocol_of(self.protocol),
-            algorithm=describe(self, clients.n_features),
+    def _request(
+        self,
+        clients: Clients,
+        algorithm: Algorithm[Any],
+        seed: int,
+        *,
+        resume: bool = False,
+        watch: Watcher | None = None,
+    ) -> FederationRequest:
+        """Return what a fit asks the federation builder for."""
+        return FederationRequest(
+            clients=clients,
+            description=describe(self, clients.n_features),
             max_sums=algorithm.max_sums,
+            protocol=self.protocol,
+            algorithm=algorithm,
             n_clusters=self._most_clusters(),
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=seed if self.privacy is None else self.privacy.seeded(seed),
+            seed=seed,
             domain=self.domain,
             privacy=self.privacy,
-            runs=algorithm,
+            engine=self.engine,
+            policy=self.policy,
+            run_dir=self.run_dir,
+            resume=resume,
+            watch=watch,
         )
 
     def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
-        check_surroundings(self.get_params(deep=False))
-        private = self.privacy is not None
-        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
-        check_given(X)
-        if not is_client_list(X):
-            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
-            return gather(X, groups, y, **words)
-        clients = gather(X, groups, y, **words)
-        if clients.columns is not None:
-            self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return clients
+        return clients_of(self, X, groups, y, names)
 
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
         federation: Federation = self.federation_
@@ -244,10 +242,13 @@ class FederatedClusterer(
         if self.privacy is not None:
             self.privacy.check_delta(outcome.n_rows, len(clients.names))
         self._n_features_out = len(outcome.centers)
-        self.labels_ = self._labels(clients)
+        if clients.data is None:
+            self.__dict__.pop("labels_", None)
+        else:
+            self.labels_ = self._labels(clients)
 
     def _labels(self, clients: Clients) -> Any:
-        own = [assign(data.features, self.cluster_centers_).astype(np.int32) for data in clients.data]
+        own = [assign(data.features, self.cluster_centers_).astype(np.int32) for data in clients.here]
         if clients.rows is None:
             return own
         labels = np.empty(sum(len(rows) for rows in clients.rows), dtype=np.int32)

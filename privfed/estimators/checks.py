@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from privfed.core.connection import Engine
 from privfed.core.domain import Ball, Box, FloatArray, frozen_array
 from privfed.core.policy import ClientPolicy
 from privfed.errors import ArgumentError
-from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 
 
@@ -100,7 +100,7 @@ def check_surroundings(params: dict[str, Any]) -> None:
         ArgumentError: one is of another kind.
     """
     kinds = {
-        "engine": Simulation,
+        "engine": Engine,
         "policy": ClientPolicy,
         "domain": Box | Ball,
         "run_dir": str | Path,

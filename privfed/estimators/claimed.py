@@ -11,6 +11,27 @@ FROM_ROWS = ("labels_",)
 """Fitted attributes that are computed from the clients' rows themselves, and not from totals alone."""
 
 
+class RowLabels:
+    """The fitted `labels_`: a plain attribute where there are any, and an error that says why elsewhere."""
+
+    def __get__(self, estimator: Any, kind: type) -> Any:
+        if estimator is None:
+            return self
+        if "labels_" not in estimator.__dict__:
+            raise AttributeError(
+                f"this {kind.__name__} has no labels_: it is not fitted, or loaded or copied without them, "
+                "or the rows lie with clients elsewhere, and their labels with them; predict(X) labels rows "
+                "that you hold."
+            )
+        return estimator.__dict__["labels_"]
+
+    def __set__(self, estimator: Any, labels: Any) -> None:
+        estimator.__dict__["labels_"] = labels
+
+    def __delete__(self, estimator: Any) -> None:
+        del estimator.__dict__["labels_"]
+
+
 class Claimed(BaseEstimator):
     """An estimator that says what it claims, and whose copies leave the clients behind.
 

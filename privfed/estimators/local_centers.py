@@ -18,7 +18,7 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.conversation import Algorithm
 from privfed.core.federation import Watcher
 from privfed.core.transcript import Transcript
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.checks import check_init, check_integer, check_number, check_surroundings
 from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
@@ -103,7 +103,7 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
             ResumeError: what has begun there is another fit.
         """
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
-        agreement = self._agreement(clients, self._algorithm(clients.n_features, seed), seed)
+        agreement = self._request(clients, self._algorithm(clients.n_features, seed), seed).agreed()
         if resume:
             Transcript.load(folder).check_agreement(agreement)
             return
@@ -126,6 +126,11 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
             return super()._fit_clients(clients, resume, watch)
         check_surroundings(self.get_params(deep=False))
         check_local(self.get_params(deep=False), self.privacy)
+        if clients.data is None:
+            raise PrivacyError(
+                "each client clusters its own rows with noise of its own, which an engine's clients are not "
+                "asked to; use DWFKMeans or DPKMeans, whose sums are noised."
+            )
         public = clone(self).set_params(privacy=None, min_cluster_size=1)
         public._local_privacy = self.privacy
         seed = public._seed(resume) if resume else seed_from(self.random_state)

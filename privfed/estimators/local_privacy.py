@@ -75,7 +75,7 @@ def own_centers(
         run_dir: each client's run is kept in a folder below it: begun ones go on, and are not paid again.
     """
     found, claim = [], None
-    for i, data in enumerate(clients.data):
+    for i, data in enumerate(clients.here):
         folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
         own = replace(privacy, noise="local")
         if privacy.noise_seed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.base import clone
@@ -12,10 +12,9 @@ from privfed.algorithms.private.selection import PrivateSelection
 from privfed.core.configuration import CohortRule
 from privfed.core.transcript import Exchanged, Summed
 from privfed.errors import PrivacyError
-from privfed.estimators.base import FederatedClusterer, describe
-from privfed.federation.builder import configuration_of, protocol_of
+from privfed.estimators.base import FederatedClusterer
+from privfed.federation.builder import open_federation
 from privfed.federation.clients import Clients
-from privfed.federation.simulation import simulate
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import FIXED_ONLY
 
@@ -81,30 +80,18 @@ def choose_privately(
             "DPKMeans, DWFKMeans(local_iter=1), FederatedMiniBatchKMeans or "
             f'FederatedFuzzyCMeans(averaging="weighted", local_iter=1); got {type(model).__name__}, {index}.'
         )
-    protocol = protocol_of(model.protocol)
     m = float(model.m) if index == "fuzzy_davies_bouldin" else None
     selection = PrivateSelection(candidates=tuple(candidates), algorithm=algorithm, m=m)
-    configuration = configuration_of(
-        clients,
-        protocol,
-        algorithm=f"{describe(model, clients.n_features)} over {candidates} by {index}",
-        max_sums=selection.max_sums,
-        n_clusters=max(candidates),
-        rule=CohortRule(),
-        seed=privacy.seeded(seed),
-        domain=model.domain,
-        privacy=privacy,
-    )
-    federation = simulate(
-        clients,
-        protocol,
-        configuration,
-        policy=model.policy,
-        domain=privacy.domain,
-        run_dir=model.run_dir,
-        simulation=model.engine,
-        resume=resume,
-        spare=privacy.spare,
+    request = model._request(clients, algorithm, seed, resume=resume)
+    federation = open_federation(
+        replace(
+            request,
+            description=f"{request.description} over {candidates} by {index}",
+            max_sums=selection.max_sums,
+            algorithm=selection,
+            n_clusters=max(candidates),
+            rule=CohortRule(),
+        )
     )
     found = federation.run(selection)
     models = []

@@ -14,20 +14,18 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.private.moments import PrivateMoments
-from privfed.core.configuration import CohortRule
 from privfed.core.domain import FloatArray
 from privfed.core.messages import Array
 from privfed.errors import ArgumentError
 from privfed.estimators.bases import OneToOneFeatureMixin, TransformerMixin
-from privfed.estimators.checks import check_surroundings
 from privfed.estimators.claimed import Claimed
+from privfed.estimators.gathering import clients_of
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Surroundings
-from privfed.federation.builder import configuration_of, protocol_of, seed_from
+from privfed.federation.builder import FederationRequest, open_federation, protocol_of, seed_from
 from privfed.federation.claim import claim_of
-from privfed.federation.clients import Clients, gather, is_client_list
-from privfed.federation.simulation import simulate
+from privfed.federation.clients import is_client_list
 from privfed.privacy.privacy import Privacy
 from privfed.questions.moments import FeatureMoments, Moments
 
@@ -66,12 +64,13 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
     )
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
+        self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> Self:
         """Find mean and variance, or the range, of each feature.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one a client; or one table.
+            X: a list of tables of shape (n_i, n_features), one a client; or one table. None for an engine
+                whose clients have their rows.
             y: ignored.
             groups: with one table: the client of each row.
             client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
@@ -79,52 +78,29 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
         Returns:
             The fitted scaler.
         """
-        self._check()
-        clients = self._gather(X, groups, client_names)
-        protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
-        spread, privacy = self.scaling == "standard", self.privacy
-        algorithm = FeatureMoments(spread) if privacy is None else PrivateMoments(spread)
-        configuration = configuration_of(
-            clients,
-            protocol,
-            algorithm=json.dumps({"algorithm": type(self).__name__, "scaling": self.scaling}),
-            max_sums=algorithm.max_sums,
-            rule=CohortRule(),
-            seed=(seed if privacy is None else privacy.seeded(seed)),
-            domain=self.domain,
-            privacy=privacy,
-        )
-        self.federation_ = simulate(
-            clients,
-            protocol,
-            configuration,
-            policy=self.policy,
-            domain=self.domain if privacy is None else privacy.domain,
-            run_dir=self.run_dir,
-            simulation=self.engine,
-            spare=0.0 if privacy is None else privacy.spare,
+        if self.scaling not in ("standard", "range"):
+            raise ArgumentError(f'scaling must be "standard" or "range", got scaling={self.scaling!r}.')
+        clients = clients_of(self, X, groups, None, client_names)
+        self.n_features_in_ = clients.n_features
+        spread = self.scaling == "standard"
+        algorithm = FeatureMoments(spread) if self.privacy is None else PrivateMoments(spread)
+        self.federation_ = open_federation(
+            FederationRequest(
+                clients=clients,
+                description=json.dumps({"algorithm": type(self).__name__, "scaling": self.scaling}),
+                max_sums=algorithm.max_sums,
+                protocol=self.protocol,
+                algorithm=algorithm,
+                seed=seed_from(self.random_state),
+                domain=self.domain,
+                privacy=self.privacy,
+                engine=self.engine,
+                policy=self.policy,
+                run_dir=self.run_dir,
+            )
         )
         self._keep(self.federation_.run(algorithm))
         return self
-
-    def _check(self) -> None:
-        check_surroundings(self.get_params(deep=False))
-        if self.scaling not in ("standard", "range"):
-            raise ArgumentError(f'scaling must be "standard" or "range", got scaling={self.scaling!r}.')
-
-    def _gather(self, X: Any, groups: Any, names: Iterable[Any] | None) -> Clients:
-        private = self.privacy is not None
-        words: dict[str, Any] = {"names": names, "domain": self.domain, "private": private}
-        if not is_client_list(X):
-            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=0 if private else 1)
-            return gather(X, groups, **words)
-        clients = gather(X, groups, **words)
-        self.n_features_in_ = clients.n_features
-        if clients.columns is not None:
-            self.feature_names_in_ = np.asarray(clients.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return clients
 
     def _keep(self, moments: Moments) -> None:
         self.data_min_, self.data_max_ = np.array(moments.ranges.low), np.array(moments.ranges.high)

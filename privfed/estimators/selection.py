@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from privfed.core.connection import Members
 from privfed.core.federation import Federation, Watcher
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Exchanged, Summed, Transcript, has_begun
@@ -131,7 +132,7 @@ class SelectionResult:
 
 
 def select_n_clusters(
-    clients: Any,
+    clients: Any = None,
     range: Iterable[int] | None = None,
     *,
     estimator: FederatedClusterer | str = "dwf",
@@ -275,8 +276,10 @@ def _local_clusters(named: Clients | Federation, model: FederatedClusterer) -> L
     seed = seed_from(model.random_state) % 2**32
     if isinstance(named, Federation):
         return local_cluster_counts(named, most=MOST, seed=seed)
+    words = {name: getattr(model, name) for name in ("protocol", "domain", "policy", "engine")}
+    if named.data is None:
+        return local_cluster_counts(None, most=MOST, seed=seed, random_state=seed, **words)
     tables = [data.features for data in named.data]
-    words = {name: getattr(model, name) for name in ("protocol", "domain", "policy")}
     return local_cluster_counts(
         tables, most=MOST, seed=seed, client_names=named.names, random_state=seed, **words
     )
@@ -335,8 +338,8 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
     setting = federation.setting
     algorithm = model._algorithm(setting.n_features, seed_from(model.random_state))
     model.federation_, model.n_features_in_ = federation, setting.n_features
-    model._keep(federation.run(algorithm), Clients(setting.clients, (), None))
-    del model.labels_
+    elsewhere = Clients.elsewhere(Members(setting.clients, setting.n_features))
+    model._keep(federation.run(algorithm), elsewhere)
     model._warn_unconverged()
 
 

@@ -1,21 +1,35 @@
-"""Building the configuration that the parties of a fit agree on, from an estimator's parameters."""
+"""The federation builder: opens every federation, for fits, metrics, scalers, selections and studies.
+
+From clients and parameters to what the parties agree on, an engine that connects them, a transcript and a
+ledger.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import index
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from privfed.core.configuration import CohortRule, Configuration, Terms
+from privfed.core.connection import Engine, Opening
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
+from privfed.core.federation import Federation, Watcher
 from privfed.core.messages import Array
+from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
+from privfed.federation.run_dir import check_fresh, folder_to_resume
+from privfed.federation.simulation import Simulation
+from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
 from privfed.protocols.registry import by_name
@@ -73,65 +87,173 @@ def _schedule(cohorts: Sequence[Sequence[int]], n_clients: int) -> tuple[tuple[i
     return rounds
 
 
-def configuration_of(
-    clients: Clients,
-    protocol: SecureSum,
-    *,
-    algorithm: str,
-    max_sums: int,
-    n_clusters: int | None = None,
-    rule: CohortRule,
-    seed: int,
-    domain: Domain | None,
-    privacy: Privacy | None = None,
-    runs: Algorithm[Any] | None = None,
-) -> Configuration:
-    """Return what the parties of a fit agree on.
+@dataclass(frozen=True, kw_only=True)
+class FederationRequest:
+    """What a federation is opened for, whoever asks: a fit, a metric, a scaler, a selection.
 
     Args:
-        clients: the clients.
-        protocol: the secure sum.
-        algorithm: the algorithm and its parameters, as canonical text.
+        clients: the clients, with their rows or without (`Members`).
+        description: the algorithm and its parameters, as canonical text.
         max_sums: most sums that the algorithm asks for.
+        protocol: the secure sum, or its name.
+        algorithm: the algorithm, if a single one asks all questions; noise of the server needs it, and so do
+            clients elsewhere that open the totals.
         n_clusters: number of clusters of the fit, or of a client's own clustering; None without any.
         rule: determines each round's clients.
-        seed: of the clients' simulation randomness.
-        domain: declared domain, or None.
+        seed: of the clients' simulation randomness; a rehearsal's noise follows from it.
+        domain: declared domain, or None; with privacy it is declared there.
         privacy: the guarantee that is claimed, or None.
-        runs: the algorithm, if a single one asks all questions; noise of the server needs it.
+        engine: where the clients are; None for clients in this process.
+        policy: policy of clients in this process.
+        run_dir: folder of the run, or None.
+        resume: whether to go on with the run that it holds.
+        watch: called after every opened sum with its index, question and total.
+    """
+
+    clients: Clients
+    description: str
+    max_sums: int
+    protocol: str | SecureSum = "masked"
+    algorithm: Algorithm[Any] | None = None
+    n_clusters: int | None = None
+    rule: CohortRule = field(default_factory=CohortRule)
+    seed: int = 0
+    domain: Domain | None = None
+    privacy: Privacy | None = None
+    engine: Engine | None = None
+    policy: ClientPolicy | None = None
+    run_dir: str | Path | None = None
+    resume: bool = False
+    watch: Watcher | None = None
+
+    @cached_property
+    def secure_sum(self) -> SecureSum:
+        """The secure sum."""
+        return protocol_of(self.protocol)
+
+    @property
+    def declared(self) -> Domain | None:
+        """The declared domain, wherever it was declared."""
+        return self.domain if self.privacy is None else self.privacy.domain
+
+    def agreed(self) -> Configuration:
+        """Return what the parties agree on.
+
+        Raises:
+            ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or
+                the server would add noise to sums that it can read.
+            PrivacyError: the server would add noise to sums that are not fixed before the first.
+        """
+        configuration = self._agreed()
+        privacy = self.privacy
+        if privacy is None or privacy.noise != "server":
+            return configuration
+        if self.secure_sum.opens_to != "clients":
+            raise ArgumentError(
+                f'noise="server" protects nobody from the server, which opens {self.secure_sum.name!r} sums; '
+                'use noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
+            )
+        return scheduled(configuration, self.algorithm, privacy.domain, privacy.spare)
+
+    def _agreed(self) -> Configuration:
+        clients, privacy, domain = self.clients, self.privacy, self.declared
+        if privacy is not None and self.domain is not None and self.domain is not privacy.domain:
+            raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
+        low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
+        return Configuration(
+            protocol=self.secure_sum.name,
+            algorithm=self.description,
+            clients=clients.names,
+            n_features=clients.n_features,
+            n_clusters=self.n_clusters,
+            cohorts=self.rule,
+            terms=_terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS),
+            seed=self.seed if privacy is None else privacy.seeded(self.seed),
+            low=None if low is None else Array.of(low),
+            high=None if high is None else Array.of(high),
+            max_rows=None if domain is None else domain.max_rows,
+            privacy=None if privacy is None else privacy.terms(),
+        )
+
+
+def open_federation(request: FederationRequest) -> Federation:
+    """Open a federation: agree, connect the clients, and keep the record and the coordinator's ledger.
+
+    Under differential privacy each client has a ledger of its own besides.
 
     Raises:
-        ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or
-            the server would add noise to sums that it can read.
-        PrivacyError: the server would add noise to sums that are not fixed before the first.
+        ArgumentError: see `FederationRequest.agreed`; or the rows and the engine do not fit together.
+        RunFolderError: the folder holds another run, or none that can be resumed.
+        ResumeError: the run there is of other clients or parameters.
     """
-    if privacy is not None:
-        if domain is not None and domain is not privacy.domain:
-            raise ArgumentError("with privacy, declare the domain there: Privacy(domain=...).")
-        domain = privacy.domain
-    low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
-    configuration = Configuration(
-        protocol=protocol.name,
-        algorithm=algorithm,
-        clients=clients.names,
-        n_features=clients.n_features,
-        n_clusters=n_clusters,
-        cohorts=rule,
-        terms=_terms(clients, protocol, rule, max_sums + SPARE_SUMS),
-        seed=seed,
-        low=None if low is None else Array.of(low),
-        high=None if high is None else Array.of(high),
-        max_rows=None if domain is None else domain.max_rows,
-        privacy=None if privacy is None else privacy.terms(),
-    )
-    if privacy is None or privacy.noise != "server":
-        return configuration
-    if protocol.opens_to != "clients":
-        raise ArgumentError(
-            f'noise="server" protects nobody from the server, which opens {protocol.name!r} sums; use '
-            'noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
+    engine: Engine = Simulation() if request.engine is None else request.engine
+    _check_rows_lie_where(engine, request)
+    configuration = request.agreed()
+    folder = None if request.run_dir is None else Path(request.run_dir)
+    transcript = _transcript(folder, engine.record, request.resume)
+    if request.resume:
+        transcript.check_agreement(configuration)
+    connection = engine.connect(
+        Opening(
+            configuration=configuration,
+            protocol=request.secure_sum,
+            transcript=transcript,
+            algorithm=request.algorithm,
+            domain=request.declared,
+            policy=request.policy,
+            data=request.clients.data,
+            folder=folder,
         )
-    return scheduled(configuration, runs, privacy.domain, privacy.spare)
+    )
+    return Federation(
+        configuration,
+        connection.session,
+        connection.carrier,
+        transcript,
+        opens_to=request.secure_sum.opens_to,
+        reveals=request.secure_sum.reveals,
+        domain=request.declared,
+        ledger=_ledger(request, configuration, transcript),
+        timeout=connection.timeout,
+        watch=request.watch,
+        logs=connection.logs,
+    )
+
+
+def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:
+    """Check that rows are where the engine's clients are.
+
+    Raises:
+        ArgumentError: they are not, or a policy is given for clients that have their own.
+    """
+    members, clients = engine.members, request.clients
+    if members is None and clients.data is None:
+        raise ArgumentError("the clients of this engine have no rows of their own: pass them.")
+    if members is None:
+        return
+    if clients.data is not None or clients.names != members.names:
+        raise ArgumentError(
+            f"this engine's {len(members.names)} clients have their rows: call fit() without X, groups and "
+            "client_names."
+        )
+    if request.policy is not None:
+        raise ArgumentError("this engine's clients have policies of their own; leave policy out.")
+
+
+def _transcript(folder: Path | None, record: Literal["digests", "messages"], resume: bool) -> Transcript:
+    if resume:
+        return Transcript.load(folder_to_resume(folder), mend=True, record=record)
+    if folder is not None:
+        check_fresh(folder)
+    return Transcript(folder, record)
+
+
+def _ledger(
+    request: FederationRequest, configuration: Configuration, transcript: Transcript
+) -> BudgetLedger | None:
+    if request.privacy is None:
+        return None
+    return BudgetLedger(configuration, spare=request.privacy.spare, unopened=unopened(transcript))
 
 
 def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: int) -> Terms:

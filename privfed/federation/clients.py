@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
+from privfed.core.connection import Engine, Members
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError, DataError, PrivacyError
@@ -24,21 +25,42 @@ class Clients:
 
     Args:
         names: name of each client, by position; by default its position or its group id, as text.
-        data: data of each client, by position.
+        data: data of each client, by position; None where the rows lie with clients elsewhere.
         rows: row numbers of each client in the table that was passed, by position; None for a list of
             arrays.
         columns: names of the columns, where all clients' tables have names.
+        width: number of columns, where the rows lie elsewhere.
     """
 
     names: tuple[str, ...]
-    data: tuple[ClientData, ...]
+    data: tuple[ClientData, ...] | None
     rows: tuple[npt.NDArray[np.intp], ...] | None
     columns: tuple[str, ...] | None = None
+    width: int = 0
+
+    @classmethod
+    def elsewhere(cls, members: Members) -> Clients:
+        """Return clients whose rows lie elsewhere."""
+        return cls(members.names, None, None, members.columns, members.n_features)
+
+    @property
+    def here(self) -> tuple[ClientData, ...]:
+        """The data, where it lies in this process.
+
+        Raises:
+            ArgumentError: it lies elsewhere.
+        """
+        if self.data is None:
+            raise ArgumentError(
+                "the rows lie with the engine's clients, and this needs them here: pass the rows, without "
+                "engine=."
+            )
+        return self.data
 
     @property
     def n_features(self) -> int:
         """Number of columns, the same for all."""
-        return self.data[0].n_features
+        return self.width if self.data is None else self.data[0].n_features
 
 
 def is_client_list(X: Any) -> bool:
@@ -135,6 +157,35 @@ def gather(
     if not private:
         _check_rows(clients, domain)
     return clients
+
+
+def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, **words: Any) -> Clients:
+    """Return the clients of what was passed; or an engine's, where their rows lie elsewhere.
+
+    Args:
+        engine: of the federation that is to be opened, or None.
+        X: as for `gather`; None for an engine's own clients.
+        groups: as for `gather`.
+        y: as for `gather`.
+        **words: of `gather`.
+
+    Raises:
+        ArgumentError: rows are passed to an engine whose clients have their own, or none to one that needs
+            them.
+    """
+    members = None if engine is None else engine.members
+    if members is None:
+        if X is None:
+            raise ArgumentError(
+                "X is missing: pass a list with one array a client, or an engine= whose clients have rows."
+            )
+        return gather(X, groups, y, **words)
+    if any(one is not None for one in (X, groups, y, words.get("names"))):
+        raise ArgumentError(
+            f"this engine's {len(members.names)} clients have their rows and names: leave X, y, groups and "
+            "client_names out."
+        )
+    return Clients.elsewhere(members)
 
 
 def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
@@ -240,7 +291,7 @@ def _check_alike(clients: Clients) -> None:
     repeated = sorted({name for name in clients.names if clients.names.count(name) > 1})
     if repeated:
         raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
-    for name, data in zip(clients.names, clients.data, strict=True):
+    for name, data in zip(clients.names, clients.here, strict=True):
         if data.n_features != clients.n_features:
             raise DataError(
                 f"client {name} has {data.n_features} columns, client {clients.names[0]} has "
@@ -249,7 +300,7 @@ def _check_alike(clients: Clients) -> None:
 
 
 def _check_rows(clients: Clients, domain: Domain | None) -> None:
-    for name, data in zip(clients.names, clients.data, strict=True):
+    for name, data in zip(clients.names, clients.here, strict=True):
         if not data.n_rows:
             raise DataError(
                 f"client {name}: the data needs rows, got shape {data.features.shape}; leave the client out, "

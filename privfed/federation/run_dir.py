@@ -18,6 +18,7 @@ from privfed.core.configuration import Configuration
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Transcript, has_begun
 from privfed.errors import ArgumentError, RunFolderError, StateError
+from privfed.party.client import ledger_in
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
@@ -64,15 +65,7 @@ def folders_of(run_dir: Path) -> list[Path]:
 
 def ledger_of(folder: Path, client: int) -> FileStore:
     """Return the store of the share of its budget that a client has spent."""
-    path = folder / CLIENTS / f"{client}.ledger"
-
-    def read(content: bytes) -> float:
-        spent = float(content)
-        if not 0.0 <= spent <= 2.0:
-            raise ValueError("not a share of a budget")
-        return spent
-
-    return FileStore(path, lambda spent: repr(spent).encode(), read)
+    return ledger_in(folder / CLIENTS / f"{client}.ledger")
 
 
 def check_ledgers(folder: Path, configuration: Configuration, transcript: Transcript) -> None:

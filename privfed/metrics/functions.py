@@ -19,7 +19,7 @@ from privfed.core.numbers import as_numbers
 from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
-from privfed.federation.simulation import open_federation
+from privfed.federation.over import federation_over
 from privfed.metrics.asking import asked, driven
 from privfed.privacy.privacy import Privacy
 from privfed.questions.contingency import Agreement, Contingency, agreement
@@ -40,7 +40,7 @@ def _door(
         options = {**options, "privacy": privacy}
     if np.ndim(centers) == 2 and not isinstance(clients, Federation):
         options = {**options, "n_clusters": len(centers)}
-    federation = open_federation(clients, labels, **options)
+    federation = federation_over(clients, labels, **options)
     ranges = _known_ranges(federation)
     if ranges is None:
         ranges = driven(federation, locate(federation.setting, upcoming=(0,))).ranges

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from privfed.core.coarseness import Coarseness
+from privfed.core.codec import Codec
 from privfed.core.configuration import Configuration
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.engine import Answerer, StateStore
+from privfed.core.messages import Array
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import AdditiveOver, ClientData, Part, Question, parts_of
 from privfed.core.statistics import Statistics, StatisticsSpec
@@ -150,6 +153,37 @@ class Moves:
         moved = bool(self.last) and any(_moved(self.last, i, one) > far for i, one in enumerate(centers))
         changed = None not in (self.cells, cells) and self.cells != cells
         return Moves(self.jumps + moved + changed, centers or self.last, cells or self.cells)
+
+
+class _StoredMoves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a guard remembers, as it is stored."""
+
+    answered: int
+    jumps: int
+    last: tuple[Array, ...]
+    cells: bytes | None
+
+
+_CODEC: Codec[_StoredMoves] = Codec(_StoredMoves, "memory of a client's guard", 1)
+
+
+class MovesCodec:
+    """How (questions answered, `Moves`) are stored on the client's own disk."""
+
+    def to_bytes(self, value: tuple[int, Moves]) -> bytes:
+        """Return what a guard remembers as bytes."""
+        answered, moves = value
+        last = tuple(Array.of(one) for one in moves.last)
+        return _CODEC.to_bytes(_StoredMoves(answered, moves.jumps, last, moves.cells))
+
+    def from_bytes(self, data: bytes) -> tuple[int, Moves]:
+        """Return what `to_bytes` wrote; raises as `Codec.from_bytes`."""
+        stored = _CODEC.from_bytes(data)
+        last = tuple(one.to_numpy() for one in stored.last)
+        return stored.answered, Moves(stored.jumps, last, stored.cells)
+
+
+MOVES = MovesCodec()
 
 
 def _moved(last: Sequence[FloatArray], place: int, centers: FloatArray) -> float:

@@ -28,7 +28,7 @@ from privfed.attacks import (
 )
 from privfed.attacks.base.measures import wasserstein
 from privfed.core.domain import FloatArray
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 
 SEEDS = 10
 

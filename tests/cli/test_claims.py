@@ -20,7 +20,7 @@ from privfed.cli.display import picture
 from privfed.cli.main import main
 from privfed.cli.runs import selecting
 from privfed.errors import NotEnoughClientsError
-from privfed.federation.simulation import simulate
+from privfed.federation.builder import open_federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
 
@@ -207,7 +207,7 @@ def stopping(after: int, error: BaseException) -> Callable[..., Any]:
     """Open a federation that fails after so many sums."""
 
     def opened(*given: Any, **words: Any) -> Any:
-        federation = simulate(*given, **words)
+        federation = open_federation(*given, **words)
         ask, done = federation.ask, []
 
         def asked(question: Any) -> Any:
@@ -239,7 +239,7 @@ def test_a_run_that_stops_says_under_which_claim_it_has_asked(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"{module}.simulate", stopping(2, error))
+    monkeypatch.setattr(f"{module}.open_federation", stopping(2, error))
     said = run(*cases(home, tmp_path / "out")[name], exit_code=exit_code).stderr
     assert "What was asked so far is under the claim: differential privacy: epsilon 2, delta 1e-06" in said
     assert "against the server with clients" in said
@@ -249,7 +249,7 @@ def test_a_run_that_stops_says_under_which_claim_it_has_asked(
 def test_a_run_that_asked_nothing_claims_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privfed.estimators.base.simulate", stopping(0, LOST))
+    monkeypatch.setattr("privfed.estimators.base.open_federation", stopping(0, LOST))
     assert "claim" not in run(*cases(home, tmp_path / "out")["fit"], exit_code=2).stderr
 
 

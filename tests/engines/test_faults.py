@@ -13,9 +13,8 @@ from privfed.core.question import ClientData
 from privfed.engines import Fault
 from privfed.engines.faults import KINDS
 from privfed.errors import ArgumentError, NotEnoughClientsError
-from privfed.federation.builder import cohort_rule, configuration_of, protocol_of
+from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
-from privfed.federation.simulation import simulate
 from privfed.protocols import Plain
 from privfed.questions.lloyd import LloydSums
 
@@ -23,10 +22,14 @@ Clients = list[np.ndarray]
 
 
 def opened(clients: Clients, faults: list[Fault], protocol: Any = "plain") -> Federation:
-    named, chosen = gather(clients), protocol_of(protocol)
-    rule = cohort_rule(len(clients), None, None, 0)
-    configuration = configuration_of(named, chosen, algorithm="", max_sums=99, rule=rule, seed=0, domain=None)
-    return simulate(named, chosen, configuration, simulation=Simulation(faults=faults))
+    request = FederationRequest(
+        clients=gather(clients),
+        description="",
+        max_sums=99,
+        protocol=protocol,
+        engine=Simulation(faults=faults),
+    )
+    return open_federation(request)
 
 
 def question() -> LloydSums:
@@ -151,7 +154,7 @@ def test_unknown_kind_of_fault_is_an_error() -> None:
 
 def test_replies_of_strangers_do_not_count(blobs: Clients) -> None:
     federation = opened(blobs, [])
-    engine = federation._engine
+    engine = federation._carrier
     carried = engine.exchange
 
     def with_a_stranger(exchange: Any, timeout: float | None = None) -> list[tuple[int, bytes]]:

@@ -17,7 +17,7 @@ from privfed.core.statistics import Statistics
 from privfed.core.transcript import Transcript
 from privfed.errors import PrivacyError, PrivFedError, RefusedError
 from privfed.estimators.base import FederatedClusterer
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.metrics.local_clusters import local_cluster_counts
 from privfed.questions.ranges import edges, subdivisions
 

@@ -10,7 +10,7 @@ from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
 from tests.reference import fuzzy_reference as oracle

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from privfed import Box, DWFKMeans, metrics
 from privfed.core.transcript import Asked, Exchanged
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts
 from privfed.numerics.distances import assign
 from privfed.questions.local_clusters import local_clusters

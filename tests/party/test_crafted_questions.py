@@ -16,7 +16,7 @@ from privfed.core.federation import Federation
 from privfed.core.justified import CENTERS_WITHOUT, cells_wanted, most_cells, most_centers
 from privfed.core.question import Question
 from privfed.errors import ArgumentError, RefusedError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.questions.bounded_sums import DistanceHistogram, GridSums, HashSums
 from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums

@@ -19,9 +19,9 @@ from privfed.core.domain import Box, Ranges
 from privfed.core.federation import Federation
 from privfed.core.secure_sum import SecureSum
 from privfed.engines.faults import Fault
-from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
-from privfed.federation.simulation import Simulation, simulate
+from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked, Plain
 from privfed.questions.bounded_sums import GridSums
@@ -108,20 +108,17 @@ class Path:
             mechanism=self.mechanism,
             noise_seed=None if self.secure else seed,
         )
-        configuration = configuration_of(
-            clients,
-            protocol,
-            algorithm="audit",
-            max_sums=self.rounds,
-            rule=cohort_rule(len(rows), None, None, 0),
-            seed=seed,
-            domain=None,
-            privacy=privacy,
-        )
         faults = [Fault(client, "collect", "lost-reply") for client in self.lost]
-        return simulate(
-            clients, protocol, configuration, domain=privacy.domain, simulation=Simulation(faults=faults)
+        request = FederationRequest(
+            clients=clients,
+            description="audit",
+            max_sums=self.rounds,
+            protocol=protocol,
+            seed=privacy.unseeded(seed),
+            privacy=privacy,
+            engine=Simulation(faults=faults),
         )
+        return open_federation(request)
 
 
 def scaled(total: Total) -> np.ndarray:

@@ -16,9 +16,9 @@ from privfed.core.question import question_from_bytes
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Exchanged, Transcript
 from privfed.engines.faults import Fault
-from privfed.federation.builder import cohort_rule, configuration_of
+from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
-from privfed.federation.simulation import Simulation, simulate
+from privfed.federation.simulation import Simulation
 from privfed.privacy import server_noise
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
@@ -71,26 +71,17 @@ def served(
 ) -> Federation:
     """Return clients behind a sum that the server noises, agreed on what will be asked."""
     privacy = by_server() if privacy is None else privacy
-    clients = gather(list(rows), None, None)
-    configuration = configuration_of(
-        clients,
-        protocol,
-        algorithm="test",
+    request = FederationRequest(
+        clients=gather(list(rows), None, None),
+        description="test",
         max_sums=runs.max_sums,
-        rule=cohort_rule(len(rows), None, None, 0),
-        seed=privacy.seeded(seed),
-        domain=None,
+        protocol=protocol,
+        algorithm=runs,
+        seed=seed,
         privacy=privacy,
-        runs=runs,
+        engine=Simulation(faults=faults),
     )
-    return simulate(
-        clients,
-        protocol,
-        configuration,
-        domain=privacy.domain,
-        simulation=Simulation(faults=faults),
-        spare=privacy.spare,
-    )
+    return open_federation(request)
 
 
 def exact(transcript: Transcript, rows: Sequence[np.ndarray]) -> list[np.ndarray]:

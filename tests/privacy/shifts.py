@@ -12,15 +12,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from privfed.core.configuration import CohortRule, Terms
+from privfed.core.configuration import Terms
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ball, Box, Domain
 from privfed.core.engine import Exchange
 from privfed.core.messages import decode, encode
 from privfed.core.question import question_from_bytes
-from privfed.federation.builder import configuration_of
+from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
-from privfed.federation.simulation import simulate
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
 from privfed.privacy.ledger import BudgetLedger
 from privfed.privacy.noised import Noised
@@ -121,18 +120,15 @@ def answers(
     clients = gather(
         list(variants), y=[np.zeros(len(rows), dtype=np.int64) for rows in variants], private=True
     )
-    protocol = Counting(counted)
-    configuration = configuration_of(
-        clients,
-        protocol,
-        algorithm="audit",
+    request = FederationRequest(
+        clients=clients,
+        description="audit",
         max_sums=len(asked),
-        rule=CohortRule(),
-        seed=0,
-        domain=None,
+        protocol=Counting(counted),
+        seed=privacy.unseeded(0),
         privacy=privacy,
     )
-    engine = simulate(clients, protocol, configuration, domain=privacy.domain)._engine
+    engine = open_federation(request)._carrier
     found = []
     for number, question in enumerate(asked, start=1):
         request = encode(PlainRequest(number, number - 1, question.to_bytes()))

@@ -19,7 +19,7 @@ import pytest
 from privfed.core.configuration import CohortRule, Configuration
 from privfed.core.conversation import EVERYONE, Ask, Total
 from privfed.core.domain import FloatArray, Ranges
-from privfed.core.engine import Answerer, Client, Engine, Exchange, Replies, StateStore
+from privfed.core.engine import Answerer, Carrier, Client, Exchange, Replies, StateStore
 from privfed.core.federation import Federation
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -93,7 +93,7 @@ class Recorder:
         change_replies: (exchange, replies) -> what reaches the session.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Carrier) -> None:
         self._engine = engine
         self.log: list[tuple[Exchange, Replies]] = []
         self.before: Callable[[Exchange], None] | None = None

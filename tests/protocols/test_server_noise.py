@@ -194,7 +194,7 @@ def test_who_hears_a_total_late_hears_the_same_bytes(name: str) -> None:
     steps = relay.sum(1)
     exchange = next(steps)
     with pytest.raises((PrivacyError, ProtocolError)):
-        steps.send(run._engine.exchange(exchange, None))
+        steps.send(run._carrier.exchange(exchange, None))
 
 
 def test_an_opened_total_is_never_noised_again(
@@ -303,7 +303,7 @@ def test_checks_leave_entries_out_only_where_clients_agreed_that_the_server_nois
     name: str, noise: str
 ) -> None:
     run: Any = served(PROTOCOLS[name](), ROWS, Asks(cells()), by_server(noise=noise))
-    sides = [client._side for client in run._engine._clients.values()]
+    sides = [client._side for client in run._carrier._clients.values()]
     assert {side._scheme._by_server for side in sides} == {noise == "server"}
 
 

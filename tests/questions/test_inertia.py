@@ -8,7 +8,7 @@ from privfed import metrics
 from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
 from privfed.core.transcript import Exchanged
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.questions.inertia import ClientScores, Inertia, largest_distance
 from tests.reference import dwf_reference as oracle
 

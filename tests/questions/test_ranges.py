@@ -14,7 +14,7 @@ from privfed.core.conversation import Setting, Total
 from privfed.core.domain import Domain
 from privfed.core.question import ClientData
 from privfed.errors import DataError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.questions.ranges import LARGEST, FeatureRanges, Located, edges, locate, subdivisions
 
 Clients = list[np.ndarray]

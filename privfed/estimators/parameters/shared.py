@@ -10,10 +10,10 @@ from privfed.estimators.parameters.declaring import parameter, parameters
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from privfed.core.connection import Engine
     from privfed.core.domain import Domain
     from privfed.core.policy import ClientPolicy
     from privfed.core.secure_sum import SecureSum
-    from privfed.federation.simulation import Simulation
     from privfed.privacy.privacy import Privacy
 
 
@@ -29,8 +29,10 @@ class Surroundings:
     privacy: Privacy | None = parameter(
         default=None, text="None, or a `privfed.Privacy`; then everything that a fit releases is noised."
     )
-    engine: Simulation | None = parameter(
-        default=None, text="None for clients in this process, or a `privfed.Simulation` with faults."
+    engine: Engine | None = parameter(
+        default=None,
+        text="None for clients in this process, a `privfed.Simulation` with faults, or any engine: clients "
+        "on other machines keep their rows, and `fit` is called without X.",
     )
     policy: ClientPolicy | None = parameter(
         default=None, text="what the clients answer; a `privfed.ClientPolicy`."

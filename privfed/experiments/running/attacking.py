@@ -19,7 +19,7 @@ from privfed.experiments.study.cells import Privately, Setup
 from privfed.experiments.study.datasets import Scene
 from privfed.experiments.study.factories import estimator, secure_sum
 from privfed.experiments.study.study import Attack
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.privacy.accounting import gdp_mu
 
 MOST_CANDIDATES = 400

@@ -15,7 +15,7 @@ from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.located import Located, Mistakes
 from privfed.experiments.study.salvage import fitting
 from privfed.experiments.study.study import Attack, Partition, Study, Words
-from privfed.federation.builder import cohort_rule, configuration_of, protocol_of
+from privfed.federation.builder import FederationRequest, cohort_rule
 from privfed.federation.clients import gather
 
 
@@ -137,17 +137,17 @@ def _agree(setup: Setup, scene: Scene, seed: int) -> None:
     model = estimator(setup, scene, seed)
     clients = gather(scene.clients, names=None, domain=scene.domain)
     algorithm = model._algorithm(clients.n_features, seed)
-    configuration_of(
-        clients,
-        protocol_of(model.protocol),
-        algorithm=setup.estimator,
+    FederationRequest(
+        clients=clients,
+        description=setup.estimator,
         max_sums=algorithm.max_sums,
+        protocol=model.protocol,
+        algorithm=algorithm,
         rule=cohort_rule(len(clients.names), model.clients_per_round, None, seed),
         seed=seed,
         domain=scene.domain if model.privacy is None else None,
         privacy=model.privacy,
-        runs=algorithm,
-    )
+    ).agreed()
     if model.n_clusters > len(scene.pooled):
         n, got = len(scene.pooled), model.n_clusters
         raise ArgumentError(f"n_clusters must be at most the {n} rows that clients hold, got {got}.")

@@ -24,7 +24,7 @@ from privfed.attacks import (
 from privfed.attacks.base.oracle import Oracle
 from privfed.core.view import View
 from privfed.errors import ArgumentError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from tests.attacks.populations import mixture
 
 POPULATION = mixture(0, n_clients=4, n_rows=15)

@@ -13,7 +13,7 @@ from privfed.core.conversation import Ask
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.questions.fuzzy_spread import FuzzySpread
 from tests.attacks.populations import mixture

@@ -13,7 +13,7 @@ from privfed.attacks.probing.cumulative_profile import CumulativeProfile, pairs
 from privfed.attacks.probing.matching import joined
 from privfed.core.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, ProtocolError
-from privfed.federation.simulation import open_over
+from privfed.federation.over import open_over
 from privfed.questions.lloyd import LloydSums
 from tests.attacks.figures import mixture, probed
 

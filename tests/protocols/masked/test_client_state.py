@@ -146,7 +146,7 @@ def test_a_crash_before_the_reply_leaves_is_no_loss_when_asked_again(stage: str,
     stores = {i: Crashing() for i in range(3)}
     run = Sums(Masked(), 3, store=stores.__getitem__)
     engine = Retrying(run, stores)
-    run.federation._engine = engine
+    run.federation._carrier = engine
     engine.crash = (stage, 1, dies)
     # Three clients can lose nobody: the sum opens only if the second reply is as good as the first.
     total = run.ask(QUESTION)

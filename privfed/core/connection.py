@@ -1,0 +1,100 @@
+"""Where a federation's clients are: an engine tells who they are, and connects what was agreed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Algorithm
+from privfed.core.domain import Domain
+from privfed.core.engine import Carrier
+from privfed.core.policy import ClientPolicy
+from privfed.core.question import ClientData
+from privfed.core.secure_sum import SecureSum, Session
+from privfed.core.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Clients whose rows lie elsewhere: what is public of them.
+
+    Args:
+        names: by position.
+        n_features: number of columns, the same for all.
+        columns: names of the columns, where they have any.
+    """
+
+    names: tuple[str, ...]
+    n_features: int
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """A federation that is to be opened: what was agreed on, and what an engine may need to connect it.
+
+    Args:
+        configuration: what the parties agreed on.
+        protocol: the secure sum.
+        transcript: the record; of a run that is resumed it holds what was asked so far.
+        algorithm: what will run, for replicas; None where questions are asked one by one.
+        domain: the declared domain, or None.
+        policy: what simulated clients answer besides; None for the default, and for clients elsewhere, whose
+            policy is their own.
+        data: rows by position, for clients in this process; None where they lie elsewhere.
+        folder: the run's folder, or None.
+    """
+
+    configuration: Configuration
+    protocol: SecureSum
+    transcript: Transcript
+    algorithm: Algorithm[Any] | None = None
+    domain: Domain | None = None
+    policy: ClientPolicy | None = None
+    data: tuple[ClientData, ...] | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """Connected clients.
+
+    Args:
+        session: the secure sum's session on the coordinator.
+        carrier: what carries the bytes.
+        timeout: seconds that a client may take for one reply; None waits for all.
+        logs: says where clients' own logs of errors lie; empty where it is not known or none was written.
+    """
+
+    session: Session
+    carrier: Carrier
+    timeout: float | None = None
+    logs: Callable[[], str] = str
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where clients are (`engine=` of the estimators): in this process, or on machines of their own.
+
+    The federation builder calls `connect` once for each federation that it opens. Whatever the engine, the
+    builder alone writes the agreement, the transcript and the coordinator's ledger.
+    """
+
+    @property
+    def members(self) -> Members | None:
+        """Its clients, where their rows lie elsewhere; None where rows are passed to `fit`."""
+
+    @property
+    def record(self) -> Literal["digests", "messages"]:
+        """Whether the transcript keeps masked bytes whole, or their digests."""
+
+    def connect(self, opening: Opening) -> Connection:
+        """Bring an agreement to the clients, and return what the coordinator needs to drive them.
+
+        Where clients are elsewhere, each builds its side from `Agreement.to_bytes()`, its position, its own
+        identity and rows (`SecureSum.client`, `privfed.party.client.own_client`); the coordinator's session
+        is `SecureSum.coordinator`.
+        """
