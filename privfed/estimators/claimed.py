@@ -44,6 +44,7 @@ class Claimed(BaseEstimator):
     """
 
     privacy_claim_: PrivacySpent | None
+    feature_names_in_: Any
 
     @property
     def privacy_spent_(self) -> PrivacySpent | None:
