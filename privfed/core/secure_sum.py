@@ -101,7 +101,7 @@ class SecureSum(Protocol):
         """Return the bounds that protect a client.
 
         Raises:
-            ArgumentError: there are too few clients to protect them; the message says how many are needed.
+            ArgumentError: so few clients cannot be protected; the message names what is possible.
         """
 
     def coordinator(
