@@ -1,1 +1,1 @@
-"""What users see: estimators and the functions that ask in the same way."""
+"""Estimators, and functions such as the selection of the number of clusters that fit them."""

@@ -1,4 +1,4 @@
-"""What all estimators share: from `fit` through a federation to fitted attributes, predict, save."""
+"""The base of the clustering estimators: fit through a federation, fitted attributes, predict, save."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class FederatedClusterer(
     """Base of the clustering estimators. Subclasses name their algorithm.
 
     Attributes:
-        cluster_centers_: (n_clusters, n_features) float64.
-        history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start, then one
-            entry a round.
+        cluster_centers_: the centers, float64 of shape (n_clusters, n_features).
+        history_: centers of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start,
+            followed by one entry for each round.
         n_iter_: rounds of the kept restart.
         converged_: whether a stop rule (`tol`, `patience`) ended the kept restart. False comes with a
-            `ConvergenceWarning`, and `remedy()` says what helps; None where rounds were fixed, by `tol=0` or
-            under differential privacy.
+            `ConvergenceWarning`, and `remedy()` says what helps; None if the number of rounds was fixed, by
+            `tol=0` or under differential privacy.
         inertia_: pooled sum of squared distances to the nearest center; None under differential privacy.
-        labels_: labels of the rows; a list of arrays where `fit` was given a list.
+        labels_: labels of the rows; a list of arrays if `fit` was given a list.
 
     Raises:
         ArgumentError: a parameter is out of its bounds.
@@ -79,18 +79,18 @@ class FederatedClusterer(
 
     @abstractmethod
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        """Check the constructor's words and return the algorithm.
+        """Check the parameters and return the algorithm.
 
         Raises:
-            ArgumentError: a word is out of its bounds.
+            ArgumentError: a parameter is out of its bounds.
         """
 
     def _most_clusters(self) -> int:
-        """Return what clients agree on: clusters of all rows, or of a client's own where these are more."""
+        """Return the larger of the number of clusters and that of a client's own, which clients agree on."""
         return int(self.n_clusters)
 
     def _named(self) -> dict[str, Any]:
-        """Return the names of parameters that JSON has no words for: for the agreement, and for `save`."""
+        """Return names for parameters that JSON cannot hold, for the agreement and for `save`."""
         return {}
 
     def fit(
@@ -99,13 +99,13 @@ class FederatedClusterer(
         """Cluster the data of several clients.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one a client; or one table. None for an engine
-                whose clients have their rows: `labels_` then stay with them.
-            y: ignored by the clustering; labels (integer codes) that metrics on `federation_` may ask for.
-            groups: with one table: the client of each row.
-            client_names: of all clients, in the order of their positions; None to read them off `groups`, or
-                to call those of a list 0, 1, ... Under differential privacy `groups` needs them: a client
-                whose rows are all left out takes part without rows.
+            X: a list of tables of shape (n_i, n_features), one for each client; or one table. None for an
+                engine whose clients already have their rows; `labels_` then stay with them.
+            y: labels (integer codes) that metrics on `federation_` may ask for; ignored by the clustering.
+            groups: the client of each row, if `X` is one table.
+            client_names: names of all clients, in the order of their positions; None to take them from
+                `groups`, or to name those of a list 0, 1, ... Under differential privacy `groups` needs
+                them, so that a client whose rows are all left out still takes part.
 
         Returns:
             The fitted estimator.
@@ -115,11 +115,11 @@ class FederatedClusterer(
     def resume(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
     ) -> FederatedClusterer:
-        """Finish the run in `run_dir` with the same clients: its totals are replayed, the rest is asked.
+        """Finish the run in `run_dir` with the same clients: recorded totals are replayed, the rest is asked.
 
         Raises:
             RunFolderError: `run_dir` holds no readable run.
-            ResumeError: the run there is of other clients or parameters.
+            ResumeError: the run there has other clients or parameters.
         """
         return self.fit_clients(self._gather(X, groups, y, client_names), resume=True)
 
@@ -129,7 +129,7 @@ class FederatedClusterer(
         """Cluster named clients; `watch` is called after every sum with its index, question and total.
 
         Warns:
-            ConvergenceWarning: no stop rule ended the run, although one was to.
+            ConvergenceWarning: the run has a stop rule, but none ended it.
         """
         self._fit_clients(clients, resume, watch)
         self._warn_unconverged()
@@ -140,7 +140,7 @@ class FederatedClusterer(
             rounds = f"{self.n_iter_} round{'s' * (self.n_iter_ != 1)}"
             what = f"{type(self).__name__}(n_clusters={len(self.cluster_centers_)})"
             message = f"{what} did not converge in {rounds}: {self.remedy()}"
-            # As a rule the caller of `fit`, which called `fit_clients`.
+            # This level is usually the caller of `fit`, which called `fit_clients`.
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
@@ -153,16 +153,16 @@ class FederatedClusterer(
         self._keep(self.federation_.run(algorithm), clients)
 
     def resolved(self) -> str:
-        """Return the algorithm that ran: what the parameters come to under this privacy.
+        """Return the algorithm that ran, as text: what the parameters amount to under this privacy.
 
-        Fits of the same clients under the same guarantee, over the same sum and of the same seed, whose
-        texts are equal, are one and the same computation.
+        Fits with the same clients, guarantee, secure sum and seed are the same computation if their texts
+        are equal.
         """
         text = described(self._algorithm(self.n_features_in_, 0))
         return text if self.clients_per_round is None else f"{text}, {self.clients_per_round} clients a round"
 
     def remedy(self) -> str:
-        """Say why the fit did not converge and what helps; empty where it did, or was not to."""
+        """Say why the fit did not converge and what helps; empty if it did, or if its rounds were fixed."""
         return self._reason() if self.converged_ is False else ""
 
     def _reason(self) -> str:
@@ -170,27 +170,27 @@ class FederatedClusterer(
         return reason_of(self.get_params(deep=False), moved, self._settling())
 
     def _settling(self) -> str:
-        """Return `_settled_by` as people give it, without what is so already."""
+        """Return `_settled_by` as text, without the parameters that already have these values."""
         words = {k: v for k, v in self._settled_by().items() if getattr(self, k) != v}
         return " and ".join(f"{name}={value!r}" for name, value in words.items())
 
     def _ended(self) -> dict[str, Any]:
-        """Return what else `save` keeps of how the run ended."""
+        """Return further facts about the end of the run, for `save`."""
         return {}
 
     def _set_ended(self, facts: dict[str, Any]) -> None:
-        """Take back what `_ended` gave."""
+        """Restore the facts that `_ended` returned."""
 
     def _moved(self, after: FloatArray, before: FloatArray) -> float:
         """Return how far centers moved, as `tol` measures it."""
         return frobenius(after, before)
 
     def _settled_by(self) -> dict[str, Any]:
-        """Return words with which no round raises the cost, so that runs come to rest; empty without any."""
+        """Return parameters with which no round raises the cost, so that runs converge; empty if none."""
         return {}
 
     def _seed(self, resume: bool) -> int:
-        """Return the seed of a fit; of one that is resumed the one that was agreed on."""
+        """Return the seed of a fit; for a resumed one, the seed that was agreed on."""
         if not resume:
             return seed_from(self.random_state)
         agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
@@ -283,11 +283,10 @@ class FederatedClusterer(
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one `.npz` file (no pickle), with its claim; `privfed.load` reads it.
+        """Write the fitted model with its claim to one `.npz` file (no pickle); `privfed.load` reads it.
 
-        Of a class of your own the file has what every model has, and the constructor's words; what it fits
-        besides is not in it, and `load` must be given the class.
-        Its owner alone may read the file.
+        For a class of your own the file holds what every model has, and the parameters; other fitted
+        attributes are not stored, and `load` must be given the class. Only its owner may read the file.
         """
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
@@ -315,7 +314,7 @@ class FederatedClusterer(
 
 
 def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the constructor's words that JSON can hold; objects are left out."""
+    """Return the parameters that JSON can hold; objects are left out."""
     kept: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Checks of constructor words, made when `fit` is called."""
+"""Checks of parameters, made when `fit` is called."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from privfed.privacy.privacy import Privacy
 
 
 def check_integer(name: str, value: Any, low: int) -> int:
-    """Return an integer of at least `low`.
+    """Return the value as an integer of at least `low`.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it is not one.
     """
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
         raise ArgumentError(f"{name} must be an integer of at least {low}, got {name}={value!r}.")
@@ -34,10 +34,10 @@ def check_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> float:
-    """Return a finite number between `low` and `high`.
+    """Return the value as a finite number between `low` and `high`.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it is not one.
     """
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     inside = number and np.isfinite(value) and low <= value <= high
@@ -48,10 +48,10 @@ def check_number(
 
 
 def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
-    """Return a known start's name, or centers as float64 of shape (n_clusters, n_features).
+    """Return the name of a known start, or centers as float64 of shape (n_clusters, n_features).
 
     Raises:
-        ArgumentError: unknown name, or an array of another shape.
+        ArgumentError: the name is unknown, or the array has another shape or is not finite.
     """
     if isinstance(init, str):
         if init not in ("coreset", "kfed", "random"):
@@ -69,7 +69,7 @@ def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
 
 
 def check_clustering(params: dict[str, Any]) -> None:
-    """Check the words that WF, DWF and EWF k-means share.
+    """Check the parameters that WF, DWF and EWF k-means share.
 
     Raises:
         ArgumentError: one is out of its bounds.
@@ -94,10 +94,10 @@ def check_clustering(params: dict[str, Any]) -> None:
 
 
 def check_surroundings(params: dict[str, Any]) -> None:
-    """Check the words that say where and how a fit runs.
+    """Check the parameters that say where and how a fit runs.
 
     Raises:
-        ArgumentError: one is of another kind.
+        ArgumentError: one has another type.
     """
     kinds = {
         "engine": Engine,

@@ -1,4 +1,4 @@
-"""What all fitted estimators share: their claim of differential privacy, and what a copy of them may hold."""
+"""The privacy claim of fitted estimators, and what a copy of an estimator may contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from privfed.estimators.bases import BaseEstimator
 from privfed.privacy.claim import PrivacySpent, unless_rehearsed
 
 FROM_ROWS = ("labels_",)
-"""Fitted attributes that are computed from the clients' rows themselves, and not from totals alone."""
+"""Fitted attributes that are computed from the clients' rows and not only from totals."""
 
 
 class RowLabels:
@@ -33,13 +33,13 @@ class RowLabels:
 
 
 class Claimed(BaseEstimator):
-    """An estimator that says what it claims, and whose copies leave the clients behind.
+    """Adds the privacy claim to an estimator, and keeps the clients out of its copies.
 
     Attributes:
         privacy_spent_: what is claimed, and against whom; None without differential privacy.
-        privacy_claim_: the same, and what is said of a rehearsal: that it is not private.
+        privacy_claim_: the same; for a rehearsal it says that the run is not private.
         transcript_: record of the run.
-        federation_: answers further questions.
+        federation_: the federation, which answers further questions.
         n_features_in_: number of columns.
     """
 
@@ -48,14 +48,14 @@ class Claimed(BaseEstimator):
 
     @property
     def privacy_spent_(self) -> PrivacySpent | None:
-        """What is claimed, and against whom; None without differential privacy, and for a rehearsal."""
+        """What is claimed, and against whom; None without differential privacy and for a rehearsal."""
         return unless_rehearsed(self.privacy_claim_)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle or a copy holds: the model and the record, not the federation of live clients.
+        """Return the state for a pickle or a copy: the model and its record, without the federation.
 
-        Fitted under differential privacy, it holds nothing but what follows from noised totals: labels
-        are computed from rows, and no budget pays for them.
+        Under differential privacy it holds only what follows from noised totals. Labels are left out, as
+        they are computed from rows and no budget covers them.
         """
         state: dict[str, Any] = super().__getstate__()
         left = {"federation_"}

@@ -1,6 +1,6 @@
-"""What is said of a run that did not converge: why, and which of its estimator's words help.
+"""Explains why a run did not converge, and which parameters of its estimator help.
 
-It reads the centers of each round, which every party of the run has anyway, and nothing else.
+It uses only the centers of each round, which every party of the run has anyway.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from privfed.algorithms.stopping import stops
 from privfed.core.domain import FloatArray
 
 PATIENCE = 10
-"""Rounds without a smaller movement after which centers are said to go back and forth."""
+"""Rounds without a smaller movement after which centers count as going back and forth."""
 
 
 def frobenius(after: FloatArray, before: FloatArray) -> float:
@@ -26,9 +26,9 @@ def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str)
     """Say why a run did not converge before its last round, and what helps.
 
     Args:
-        params: of its estimator.
+        params: the estimator's parameters.
         movements: how far centers moved in each round, as `tol` measures it.
-        settling: parameters with which it would come to rest; may be empty.
+        settling: parameters with which it would converge, as text; may be empty.
     """
     larger = f"raise tol={params['tol']:g} (the last round moved the centers by {movements[-1]:.3g})"
     end = end_of_patience(movements, params["min_iter"]) if "patience" in params else None
@@ -48,16 +48,16 @@ def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str)
 
 
 def cycled(settling: str) -> str:
-    """Say what helps where a run was ended because its centers came back to an earlier state.
+    """Say what helps if a run was ended because its centers returned to an earlier state.
 
     Args:
-        settling: parameters with which it would come to rest; may be empty.
+        settling: parameters with which it would converge, as text; may be empty.
     """
     text = "its centers go round in a cycle, of which the best was kept: further rounds change nothing"
     return f"{text}; with {settling} it comes to rest." if settling else f"{text}."
 
 
 def end_of_patience(movements: Sequence[float], min_iter: int) -> int | None:
-    """Return the round after which `PATIENCE` would have ended a run; None where it would not."""
+    """Return the round after which `PATIENCE` would have ended a run; None if it would not have."""
     rule: dict[str, Any] = {"tol": 0.0, "min_iter": min_iter, "patience": PATIENCE}
     return next((n for n in range(1, len(movements) + 1) if stops(movements[:n], **rule)), None)

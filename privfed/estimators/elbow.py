@@ -1,4 +1,4 @@
-"""The number of clusters that an index speaks for: its best value, or its elbow."""
+"""Chooses a number of clusters from an index, by its best value or its elbow."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from privfed.errors import ArgumentError
 Rule = Literal["minimum", "maximum", "elbow"]
 
 FEWEST_FOR_ELBOW = 3
-"""An elbow lies between the first and the last candidate."""
+"""Fewest candidates for an elbow, which lies between the first and the last one."""
 
 
 def elbow_heights(candidates: Sequence[int], values: Sequence[float], *, rising: bool) -> FloatArray:
     """Return the difference curve of kneedle, float64 of shape (n_candidates,), NaN where a value is NaN.
 
     Satopaa, Albrecht, Irwin and Raghavan, Finding a "Kneedle" in a Haystack, 2011, section III: both axes
-    are normalised to [0, 1], a falling curve is turned over, and the elbow is where the curve lies
-    highest above the diagonal. Nothing is smoothed, and the highest of several elbows is meant.
+    are normalised to [0, 1], a falling curve is flipped, and the elbow is where the curve lies highest above
+    the diagonal. Unlike there, the curve is not smoothed, and of several elbows only the highest counts.
 
     Args:
         candidates: numbers of clusters, ascending.
-        values: the index of each; NaN where it has none.
-        rising: whether the index grows with the number of clusters (it falls otherwise).
+        values: the index of each; NaN if it has none.
+        rising: whether the index grows with the number of clusters; otherwise it falls.
     """
     x, y = np.asarray(candidates, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = np.isfinite(y)
@@ -38,12 +38,12 @@ def elbow_heights(candidates: Sequence[int], values: Sequence[float], *, rising:
 
 
 def chosen(candidates: Sequence[int], values: Sequence[float], rule: Rule, *, rising: bool = False) -> int:
-    """Return the number of clusters of the best value; of equals the smallest.
+    """Return the number of clusters of the best value; among equals the smallest.
 
     With the rule "elbow", a curve that nowhere bends away from its chord gives the first candidate.
 
     Raises:
-        ArgumentError: no value is known, or fewer than three for an elbow.
+        ArgumentError: no value is known, or fewer than three are known for an elbow.
     """
     known = int(np.isfinite(np.asarray(values, dtype=np.float64)).sum())
     needed = FEWEST_FOR_ELBOW if rule == "elbow" else 1

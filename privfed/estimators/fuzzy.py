@@ -1,7 +1,7 @@
 """The estimator of federated fuzzy c-means (Stallmann and Wilbik 2022; Pedrycz 2022; Barcena et al. 2021).
 
 Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.fuzzy.fuzzy`), and to everyone
-the final centers. Memberships are computed where the data lies and never sent.
+the final centers. Memberships are computed where the data is and never sent.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
 
     Each round the clients run fuzzy c-means on their own rows from the global centers. With
     `averaging="kmeans"` (FedFCM) the new global centers are the k-means of all clients' local centers,
-    found by sums; the paper finds it more reliable where clients hold different clusters. Its first round
-    seeds on everyone's local centers, whoever is drawn. With "weighted" they are weighted means of the
-    local centers; with `local_iter=1` besides, the run equals centralised fuzzy c-means on the pooled data.
+    found by sums; the paper finds it more reliable if clients have different clusters. Its first round
+    seeds on the local centers of all clients, also if cohorts are drawn. With "weighted" they are weighted
+    means of the local centers; if also `local_iter=1`, the run equals centralised fuzzy c-means on the
+    pooled data.
 
     Attributes:
-        history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start. Where
-            the run ended in a cycle it ends with the best state of that cycle.
-        objective_: fuzzy objective J_m of all rows, what the restarts are compared by; None under
+        history_: centers of the kept restart, list of (n_clusters, n_features); `history_[0]` is the start.
+            If the run ended in a cycle, the last entry is the best state of that cycle.
+        objective_: fuzzy objective J_m of all rows, by which restarts are compared; None under
             differential privacy.
-        cycled_: whether the centers came back to an earlier state instead of coming to rest: with several
-            local steps a run can go round in a cycle.
+        cycled_: whether the centers returned to an earlier state instead of converging, which can happen
+            with several local steps.
         labels_: the cluster of each row's largest membership; a list of arrays for a list of clients.
     """
 
@@ -107,7 +108,7 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
         self.cycled_ = bool(facts.get("cycled", False))
 
     def _settled_by(self) -> dict[str, Any]:
-        """One local step, weighted, is fuzzy c-means on the pooled rows."""
+        """Return one weighted local step, which makes the run fuzzy c-means on the pooled rows."""
         return {"averaging": "weighted", "local_iter": 1}
 
     def _moved(self, after: FloatArray, before: FloatArray) -> float:
@@ -122,7 +123,7 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
 
 
 def _check(params: dict[str, Any]) -> None:
-    """Check the words of fuzzy c-means.
+    """Check the parameters of fuzzy c-means.
 
     Raises:
         ArgumentError: one is out of its bounds.

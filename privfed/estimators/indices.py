@@ -1,4 +1,4 @@
-"""Indices by which a number of clusters is chosen, and their registry."""
+"""Indices for choosing a number of clusters, and their registry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index that can be named, with the way in which it chooses.
+    """Describes a named index and the rule by which it chooses.
 
     Args:
-        value: gives the index of a fitted model.
-        rule: how a number of clusters is chosen by it.
+        value: returns the index of a fitted model.
+        rule: how a number of clusters is chosen from its values.
         rising: whether it grows with the number of clusters, for the elbow.
     """
 
@@ -29,7 +29,7 @@ class Index:
 
 
 def asked(function: Callable[..., float]) -> Callable[[FederatedClusterer], float]:
-    """Return how an index of a federation and centers is asked for a fitted model."""
+    """Turn an index of a federation and centers into an index of a fitted model."""
     return lambda model: function(model.federation_, model.cluster_centers_)
 
 
@@ -47,7 +47,7 @@ DAVIES_BOULDIN = Index(asked(metrics.davies_bouldin), "minimum")
 FUZZY_DAVIES_BOULDIN = Index(_fuzzy, "minimum")
 SIMPLIFIED_SILHOUETTE = Index(asked(metrics.simplified_silhouette), "maximum", rising=True)
 CALINSKI_HARABASZ = Index(asked(metrics.calinski_harabasz), "maximum", rising=True)
-# These two fall with every further cluster: only an elbow tells.
+# These two fall with every further cluster, so only an elbow can choose.
 MEAN_DISTANCE = Index(asked(metrics.mean_distance), "elbow")
 INERTIA = Index(_inertia, "elbow")
 

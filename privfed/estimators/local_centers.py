@@ -32,14 +32,14 @@ from privfed.privacy.privacy import Privacy
 
 
 def _check_words(params: dict[str, Any], *, every_round: bool) -> None:
-    """Check the words that FKM and k-FED share.
+    """Check the parameters that FKM and k-FED share.
 
     Args:
-        params: the constructor's words.
-        every_round: whether centroids are gathered in every round and for the start, or once.
+        params: the parameters.
+        every_round: whether centroids are gathered for the start and in every round, or only once.
 
     Raises:
-        ArgumentError: one is out of its bounds, or the merge does not fit the protocol.
+        ArgumentError: one is out of its bounds, or `merge` is not possible over the protocol.
     """
     for name in ("n_clusters", "min_cluster_size", "max_iter", "min_iter", "n_init"):
         check_integer(name, params[name], 1)
@@ -71,11 +71,11 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
 
 @parameters
 class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClusterer):
-    """What FKM and k-FED do under differential privacy: each client's own centers stand for its rows.
+    """Adds local differential privacy to FKM and k-FED: each client's own noised centers replace its rows.
 
     Raises:
         ArgumentError: a parameter is out of its bounds, or the protocol hides what `merge` needs.
-        DataError: a client's data cannot be used, or the clients hold fewer centers than clusters.
+        DataError: a client's data cannot be used, or the clients have fewer centers than clusters.
     """
 
     privacy: Privacy | None = parameter(
@@ -96,11 +96,11 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
         return {} if self._local_privacy is None else {"local_privacy": agreed_locally(self._local_privacy)}
 
     def _agree(self, clients: Clients, folder: Path, resume: bool) -> None:
-        """Write down what is agreed on, in a folder where nothing has begun; or check that it is the same.
+        """Write the agreement into a folder in which nothing has begun; to resume, check that it is the same.
 
         Raises:
-            RunFolderError: something has begun there.
-            ResumeError: what has begun there is another fit.
+            RunFolderError: a fit has already begun there.
+            ResumeError: the fit that has begun there is another one.
         """
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
         agreement = self._request(clients, self._algorithm(clients.n_features, seed), seed).agreed()
@@ -111,7 +111,7 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
         Transcript(folder).begin(agreement, protocol.opens_to, protocol.reveals)
 
     def resolved(self) -> str:
-        """Return the algorithm that ran; with `privacy` after each client's own."""
+        """Return the algorithm that ran; with `privacy`, each client's own algorithm first."""
         if self.privacy is None:
             return super().resolved()
         public = clone(self).set_params(privacy=None, min_cluster_size=1)
@@ -121,7 +121,7 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
         return f"{own.resolved()} of each client, then {super(_OverCenters, public).resolved()}"
 
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
-        """Cluster named clients; with `privacy` their centers, which each finds with noise of its own."""
+        """Cluster named clients; with `privacy`, cluster the noised centers that each client finds."""
         if self.privacy is None:
             return super()._fit_clients(clients, resume, watch)
         check_surroundings(self.get_params(deep=False))
@@ -136,30 +136,31 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
         seed = public._seed(resume) if resume else seed_from(self.random_state)
         public.set_params(random_state=seed)
         if self.run_dir is not None:
-            # Before a client looks at its rows: what it finds lies in the folder of this agreement.
+            # Before any client uses its rows: what it finds is stored in the folder of this agreement.
             public._agree(clients, Path(self.run_dir), resume)
         shown, claim = own_centers(clients, self.privacy, self._local_clusters(), seed % 2**32, self.run_dir)
         super(_OverCenters, public)._fit_clients(shown, self.run_dir is not None, watch)
         for name in [name for name in vars(public) if name.endswith("_")]:
             setattr(self, name, getattr(public, name))
         self._n_features_out = len(self.cluster_centers_)
-        # Both would be of the centers that were shown, not of the rows.
+        # Inertia and number would be those of the noised centers, not of the rows.
         self.inertia_, self.n_rows_, self.privacy_claim_ = None, None, claim
         self.labels_ = self._labels(clients)
 
 
 @parameters
 class FKM(_OverCenters):
-    """Federated k-means with a varying number of clusters a client (Garst, Reinders 2023, Algorithm 1).
+    """Federated k-means with a varying number of clusters at each client (Garst, Reinders 2023, Algorithm 1).
 
-    Each round a client takes the global means that it has rows of, does one k-means step from them and
-    hands over its means and their sizes; a k-means of these means, weighted by the sizes, gives the new
-    global ones. With `merge="summed"` each step of that k-means is one secure sum, so that nobody sees a
-    client's means. The start asks all clients, whoever is drawn. "slotted" takes 1 + `max_iter` sums a
-    restart, whose contents can link one round's to the next.
+    Each round a client takes the global means that some of its rows are nearest to, does one k-means step
+    from them and contributes its means and their sizes. A k-means of all clients' means, weighted by the
+    sizes, gives the new global means. With `merge="summed"` each step of that k-means is one secure sum, so
+    nobody sees a client's means. The start asks all clients, also if cohorts are drawn. "slotted" needs
+    1 + `max_iter` sums with slots for each restart, whose contents can link one round to the next.
 
     Attributes:
-        history_: of the kept restart, list of (n_clusters, n_features); `history_[0]` is the merged start.
+        history_: means of the kept restart, list of (n_clusters, n_features); `history_[0]` is the merged
+            start.
     """
 
     min_cluster_size: int = parameter(
@@ -198,14 +199,14 @@ class FKM(_OverCenters):
 class KFED(_OverCenters):
     """One-shot federated k-means (Dennis, Li, Smith 2021, Algorithm 2).
 
-    Each client clusters its own rows once; a k-means of all clients' centroids, all of weight one, gives
-    the clusters. With `merge="summed"` each step of that k-means is one secure sum, so that nobody sees a
-    client's centroids.
+    Each client clusters its own rows once; a k-means of all clients' centroids, all with weight one, gives
+    the clusters. With `merge="summed"` each step of that k-means is one secure sum, so nobody sees a client's
+    centroids.
 
-    Of the parameters, `tol`, `max_iter`, `min_iter` and `patience` speak of that k-means; clients are drawn
-    once, as the cohort of round 1. With "gathered" it starts, as published, from the centroids of the first
-    client and the farthest others; with "slotted", one sum a restart, from the smallest.
-    `min_cluster_size=1` is as published.
+    The parameters `tol`, `max_iter`, `min_iter` and `patience` apply to that k-means. Clients are drawn once,
+    as the cohort of round 1. With `merge="gathered"` the k-means starts, as published, from the centroids of
+    the first client and then the farthest others. With "slotted", which needs one sum with slots for each
+    restart, it starts from the smallest centroid. `min_cluster_size=1` is as published.
 
     Attributes:
         n_iter_: steps of the k-means of centroids.

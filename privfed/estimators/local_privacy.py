@@ -1,12 +1,13 @@
 """Local differential privacy for algorithms that send local centers: k-FED and FKM.
 
 Centers of a client's rows have no useful bound for one record. So each client first clusters its own
-rows by DPKMeans, with noise of its own for the whole claim, and then takes part with these centers in the
-place of its rows. All that follows is post-processing of them. Clients hold different records, so that
-each one's claim is the claim for all (parallel composition; for neighbours "replace-one", within a client).
+rows by DPKMeans, with its own noise for the whole claim, and then takes part with these centers in place of
+its rows. Everything that follows is post-processing of them. Clients hold different records, so the claim of
+each is the claim for all (parallel composition; for neighbours "replace-one", within a client).
 
-Reveals to everyone that the protocol of the sums shows a client's centers to: centers that are private
-already. Nobody needs to be trusted; the price is that each client's noise drowns its few rows.
+Reveals, to every party to which the protocol shows a client's centers: noised centers that are already
+differentially private. Nobody needs to be trusted; the price is that each client's noise is large compared
+with its few rows.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from privfed.privacy.server_noise import FIXED_ONLY
 
 
 def check_local(params: dict[str, Any], privacy: Privacy) -> None:
-    """Check that local privacy can be given.
+    """Check that local privacy is possible.
 
     Raises:
-        PrivacyError: the unit is a client, or the policy changes answers depending on the data.
+        PrivacyError: the unit is "client", the noise is the server's, `merge` is not "summed", or the policy
+            changes answers depending on the data.
     """
     policy = params["policy"]
     if policy is not None and policy.coarsens:
         raise PrivacyError(
-            "min_count and count_multiple of the policy depend on the data, and a client's centers stand for "
-            "its rows here: noise protects them already; leave these words out."
+            "min_count and count_multiple of the policy depend on the data, and a client's centers replace "
+            "its rows here, already protected by noise; leave these parameters out."
         )
     if privacy.unit != "record":
         raise PrivacyError(
@@ -55,7 +57,7 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
 
 
 def agreed_locally(privacy: Privacy) -> dict[str, Any]:
-    """Return what the parties agree on about the clients' own runs, as JSON can hold it."""
+    """Return what the parties agree on about the clients' own runs, as values for JSON."""
     names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "noise_seed")
     words = {name: getattr(privacy, name) for name in names}
     domain = {name: np.asarray(value).tolist() for name, value in asdict(privacy.domain).items()}
@@ -65,14 +67,15 @@ def agreed_locally(privacy: Privacy) -> dict[str, Any]:
 def own_centers(
     clients: Clients, privacy: Privacy, n_clusters: int, seed: int, run_dir: str | Path | None
 ) -> tuple[Clients, PrivacySpent | None]:
-    """Have each client cluster its own rows; return the clients with centers for rows, and the claim.
+    """Have each client cluster its own rows; return clients with centers as rows, and the claim.
 
     Args:
-        clients: with their rows.
-        privacy: of each client's own run.
-        n_clusters: of each client.
-        seed: of public choices.
-        run_dir: each client's run is kept in a folder below it: begun ones go on, and are not paid again.
+        clients: the clients with their rows.
+        privacy: privacy of each client's own run.
+        n_clusters: number of clusters of each client.
+        seed: seed of public choices.
+        run_dir: folder below which each client's run is stored; runs that have begun are continued, and
+            nothing is paid for twice.
     """
     found, claim = [], None
     for i, data in enumerate(clients.here):

@@ -1,7 +1,7 @@
 """The estimator of federated mini-batch k-means (Triebe and Rajagopal 2019).
 
 Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.kmeans.minibatch`), and to
-everyone the final centroids. `labels_` is computed where the data lies and never sent.
+everyone the final centroids. `labels_` is computed where the data is and never sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FederatedMiniBatchKMeans(ServerSteps, Rounds, Starts, Cohorts, FederatedCl
     their own copy of the centroids; the server moves its centroids by the mean of their movements,
     weighted by the clients' cluster sizes in the last epoch. Only totals leave the secure sum. With one
     full-batch epoch, all clients and the default rates it equals Lloyd's algorithm on the pooled data,
-    but for small clusters that are drawn anew.
+    except that small clusters are redrawn.
     """
 
     epochs: int = parameter(default=1, text="passes over a client's rows in a round (E of the paper).")
@@ -84,7 +84,7 @@ class FederatedMiniBatchKMeans(ServerSteps, Rounds, Starts, Cohorts, FederatedCl
 
 
 def check_mini_batch(params: dict[str, Any]) -> None:
-    """Check the words of mini-batch k-means.
+    """Check the parameters of mini-batch k-means.
 
     Raises:
         ArgumentError: one is out of its bounds.

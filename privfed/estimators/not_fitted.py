@@ -1,4 +1,4 @@
-"""The error of an estimator that is asked before it was fitted: scikit-learn's too, for its checks."""
+"""The error of an estimator that is used before it was fitted; it is also scikit-learn's, for its checks."""
 
 from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
@@ -6,4 +6,4 @@ from privfed.errors import PrivFedError
 
 
 class NotFittedError(PrivFedError, _SklearnNotFittedError):
-    """An estimator is asked for something that only a fitted one has."""
+    """Signals that an estimator was asked for something that only a fitted one has."""

@@ -1,8 +1,8 @@
 """The estimator for differential privacy: k-means from noised sums.
 
 Reveals: what the protocol's totals show, all noised (see "Reveals" of `privfed.algorithms.private.kmeans`),
-and to everyone the final centers. `privacy_spent_` says against whom the noise protects whom. `labels_` is
-computed where the data lies and never sent.
+and to everyone the final centers. `privacy_spent_` says whom the noise protects, and from whom. `labels_` is
+computed where the data is and never sent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from privfed.privacy.privacy import Privacy
 class DPKMeans(FederatedClusterer):
     """k-means under differential privacy, over any secure sum.
 
-    Spends one budget on at most 13 noised sums: where the rows lie, a weighted set of points that stands
-    for them, and two to eight Lloyd rounds, as many as the noise lets pay.
+    Spends one budget on at most 13 noised sums: on where the rows lie, on a weighted coreset, and on two to
+    eight Lloyd rounds, as many as are useful under the noise.
 
     Attributes:
-        n_iter_: Lloyd rounds.
-        converged_: None: it does as many rounds as the noise lets pay.
-        inertia_: None: its release was not paid for.
+        n_iter_: number of Lloyd rounds.
+        converged_: None, as the noise determines the number of rounds.
+        inertia_: None, as no budget is spent on it.
 
     Raises:
         ArgumentError: a parameter is out of its bounds, or `privacy` is None.
-        PrivacyError: a baseline at unit "client".
-        BudgetError: a sum had to be asked again and nothing was kept for that (`Privacy(spare=...)`).
+        PrivacyError: a baseline method is used at unit "client".
+        BudgetError: a sum had to be asked again, and no budget was kept for that (`Privacy(spare=...)`).
     """
 
     method: Literal["coreset", "fastlloyd", "lloyd"] = parameter(
@@ -53,7 +53,7 @@ class DPKMeans(FederatedClusterer):
         default=None, text="a `privfed.Privacy`, which declares the domain too. There is no default."
     )
 
-    # No parameter of it: as many rounds as the noise lets pay.
+    # Not a parameter here: the noise determines how many rounds there are.
     max_iter = MOST_ROUNDS
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:

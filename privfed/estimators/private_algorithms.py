@@ -1,7 +1,7 @@
-"""From an estimator's words to its algorithm under differential privacy, or to an error with the way out.
+"""Maps an estimator's parameters to its algorithm under differential privacy, or to an error with a remedy.
 
-What has a proven bound for one record is one step of sums: Lloyd's, a full batch's, a fuzzy one's. Several
-local steps, and means that weigh clients alike, are bounded for a whole client only.
+Only single steps of sums have a proven bound for one record: Lloyd's, a full batch's, a fuzzy one's. Several
+local steps, and means that weight clients equally, are bounded only for a whole client.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class OwnSteps:
     """Asks how far clients' own steps move the centers, clipped client by client.
 
     Args:
-        kind: of the question that makes the steps.
-        words: of that question, besides ranges and centers.
+        kind: type of the question that makes the steps.
+        words: parameters of that question, besides ranges and centers.
     """
 
     kind: Callable[..., Question]
@@ -62,7 +62,7 @@ def private_weighted(
     """Return WF, DWF or EWF k-means under differential privacy.
 
     Raises:
-        PrivacyError: several local steps, or other weights than rows, at unit "record".
+        PrivacyError: there are several local steps, or weights other than "dynamic", at unit "record".
         ArgumentError: the weighting fails for every client.
     """
     _check_common(params)
@@ -91,10 +91,10 @@ def private_weighted(
 
 
 def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int, seed: int) -> Private:
-    """Return federated mini-batch k-means under differential privacy; no cluster is drawn anew.
+    """Return federated mini-batch k-means under differential privacy, without redrawing small clusters.
 
     Raises:
-        PrivacyError: several epochs or batches at unit "record".
+        PrivacyError: there are several epochs or batches at unit "record".
     """
     _check_common(params)
     full = params["epochs"] == 1 and params["batch_size"] is None
@@ -106,7 +106,7 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
 
     words = {name: params[name] for name in ("epochs", "batch_size", "client_learning_rate")}
     own = None if full else OwnSteps(MiniBatchMovements, tuple(words.items()))
-    # One full batch moves a client's centers by its rate times a Lloyd step: the rate is applied here.
+    # One full batch moves a client's centers by its rate times a Lloyd step; its rate is applied here.
     rate = params["learning_rate"] * (params["client_learning_rate"] if full else 1.0)
     steps = Steps(asking=own, learning_rate=rate, smoothing=params["momentum"])
     return _algorithm(params, steps, privacy, n_features, seed)
@@ -116,7 +116,8 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
     """Return federated fuzzy c-means under differential privacy.
 
     Raises:
-        PrivacyError: k-means averaging; or several local steps, or weights u, at unit "record".
+        PrivacyError: averaging is by k-means; or at unit "record" there are several local steps, or the
+            weight is "u".
     """
     _check_common(params)
     if params["averaging"] == "kmeans":
@@ -142,12 +143,12 @@ def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_feature
     if privacy.noise == "server":
         _check_fixed(params)
         return FixedKMeans(rounds=params["max_iter"], **words)
-    # More rounds than noise ever lets pay are said as what they come to.
+    # Capped, so that larger max_iter, which have no effect under noise, describe the same algorithm.
     return PrivateKMeans(max_iter=min(params["max_iter"], MOST_ROUNDS), **words)
 
 
 def _check_fixed(params: dict[str, Any]) -> None:
-    """Refuse words by which totals decide on the number of rounds, which the server sees."""
+    """Refuse parameters with which totals decide the number of rounds, as the server sees that number."""
     for name, needed in (("tol", 0), ("patience", None)):
         if params.get(name, needed) != needed:
             raise PrivacyError(
@@ -157,16 +158,16 @@ def _check_fixed(params: dict[str, Any]) -> None:
 
 
 def _check_common(params: dict[str, Any]) -> None:
-    """Refuse words that would be paid for without a gain."""
+    """Refuse parameters that would cost budget without a gain."""
     if params["n_init"] != 1:
         raise PrivacyError(
-            f"each restart would be paid for, got n_init={params['n_init']}; use n_init=1: the coreset start "
-            "has its restarts for nothing."
+            f"each restart would cost budget, got n_init={params['n_init']}; use n_init=1: the coreset start "
+            "has restarts that cost nothing."
         )
     if isinstance(params["init"], str) and params["init"] == "kfed":
         raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use init="coreset".')
     if params["clients_per_round"] is not None or params["cohorts"] is not None:
         raise PrivacyError(
-            "under differential privacy every sum asks everyone: who chooses a cohort knows it, so that "
-            "sampling gains nothing; leave out clients_per_round and cohorts."
+            "under differential privacy every sum asks all clients: the party that draws a cohort knows it, "
+            "so sampling gains nothing; leave out clients_per_round and cohorts."
         )

@@ -1,4 +1,4 @@
-"""The choice of the number of clusters under differential privacy: one budget for all candidates."""
+"""Chooses the number of clusters under differential privacy, with one budget for all candidates."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import FIXED_ONLY
 
 INDICES = ("davies_bouldin", "fuzzy_davies_bouldin")
-"""Indices that are found on a coreset."""
+"""Indices that can be computed on a coreset."""
 
 
 SHARED = (
     "Candidates were judged on one noised coreset, and the chosen one alone was refined by rounds; sums and "
     "bytes are of the whole selection."
 )
-"""What the rows of a private selection's table have in common."""
+"""Note for the table of a private selection, which holds for all of its rows."""
 
 
 @dataclass(frozen=True)
 class PrivateChoice:
-    """What a private selection gave.
+    """Holds the result of a private selection.
 
     Args:
         n_clusters: the chosen number.
-        indices: of the candidates.
+        indices: index of each candidate.
         models: fitted estimators of the candidates; the chosen one is refined.
-        sums: sums of the whole selection.
-        sent: bytes of them.
+        sums: number of sums of the whole selection.
+        sent: bytes that were sent for them.
     """
 
     n_clusters: int
@@ -60,15 +60,15 @@ def choose_privately(
     """Fit all candidates on one coreset, choose one by an index, and refine it.
 
     Args:
-        model: what is fitted.
-        privacy: its claim, for the whole selection.
-        clients: with their rows.
+        model: the estimator to fit.
+        privacy: the claim for the whole selection.
+        clients: the clients with their rows.
         candidates: numbers of clusters, ascending.
-        index: its name.
+        index: name of the index.
         resume: finish the selection that has begun in the model's `run_dir`.
 
     Raises:
-        PrivacyError: an estimator or an index that a coreset cannot stand in for.
+        PrivacyError: the estimator or the index cannot be computed on a coreset.
     """
     if privacy.noise == "server":
         raise PrivacyError(FIXED_ONLY)

@@ -1,7 +1,7 @@
-"""The registry of estimators, and what saved models call their classes.
+"""The registry of estimators, and the names of their classes in saved models.
 
-A name that was read from a file is looked up among registered names and the classes that the caller passed:
-nothing is ever imported because a file names it.
+A name from a file is looked up among registered names and the classes that the caller passed; nothing is
+ever imported because a file names it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[\w.<>-]+(:[\w.<>]+)?")
 
 
 def stored_name(kind: type) -> str:
-    """Return what files call a class: its registered name, or `module:Class` of a user's own."""
+    """Return the name of a class in files: its registered name, or `module:Class` for a user's own."""
     return ESTIMATORS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -52,13 +52,13 @@ def find(name: object, passed: Iterable[type], where: object) -> type:
     """Return the class that a file names.
 
     Args:
-        name: as it stands in the file.
-        passed: the caller's classes. One that moved to another module is still found by its last name.
+        name: name in the file.
+        passed: the caller's classes; one that moved to another module is still found by its class name.
         where: the file, for messages.
 
     Raises:
-        RunFolderError: no such class is here, or several are passed.
-        ValueError: it is no name.
+        RunFolderError: no such class is registered or passed, or several are passed.
+        ValueError: `name` is not a name of a class.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("no name of a class")

@@ -1,7 +1,7 @@
-"""The algorithm that an estimator's parameters come to, as text: equal texts are one computation.
+"""Describes the algorithm that an estimator's parameters amount to; equal texts mean equal computations.
 
-Under differential privacy several estimators come to the same noised sums: `DWFKMeans(local_iter=1)` and
-`DPKMeans` are one algorithm by two names, whatever `tol` says. Without it `WFKMeans` with dynamic weights is
+Under differential privacy several estimators ask for the same noised sums: `DWFKMeans(local_iter=1)` and
+`DPKMeans` are one algorithm with two names, whatever `tol` is. Without it, `WFKMeans` with dynamic weights is
 `DWFKMeans`.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 NOT_SAID = ("seed",)
-"""Fields that tell runs apart, and not algorithms."""
+"""Fields that distinguish runs of the same algorithm, and are not described."""
 
 
 def described(value: Any) -> str:
-    """Return a value as text: an algorithm with those of its fields that are not at their defaults."""
+    """Return a value as text; an algorithm with those of its fields that differ from their defaults."""
     if is_dataclass(value) and not isinstance(value, type):
         said = [
             f"{one.name}={described(getattr(value, one.name))}"
@@ -31,7 +31,7 @@ def described(value: Any) -> str:
         return f"[{', '.join(map(described, value))}]"
     if callable(value):
         return f"{value.__module__}.{value.__qualname__}"
-    # 1 and 1.0 are the same to an algorithm.
+    # 1 and 1.0 mean the same to an algorithm.
     whole = isinstance(value, float | np.number) and float(value).is_integer()
     return str(int(value)) if whole else repr(value)
 

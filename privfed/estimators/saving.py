@@ -24,27 +24,27 @@ _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
     *(BadZipFile, struct.error, zlib.error, msgspec.MsgspecError),
 )
-"""What numpy, zipfile, json and msgspec raise on a file that is no model."""
+"""What numpy, zipfile, json and msgspec raise on a file that is not a model."""
 
 
 def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = ()) -> FederatedClusterer:
     """Read a model that `save` wrote.
 
-    The model predicts and transforms as before, and says what it claims: `privacy_claim_`,
-    `privacy_spent_`, and `privacy`, with which it would be fitted again. Other objects among the
-    constructor's words have their defaults again, and `transcript_`, `federation_` and `labels_` are
-    missing. A file of format 1 holds no claim; where it may have had one, a warning says so.
+    The model predicts and transforms as before. It states its claim in `privacy_claim_` and
+    `privacy_spent_`, and has the `privacy` with which it would be fitted again. Other parameters that are
+    objects have their defaults, and `transcript_`, `federation_` and `labels_` are missing. A file of format
+    1 holds no claim; if the model may have had one, a warning says so.
 
     Args:
         path: the file.
         estimators: classes of your own that the file may name, as in `load(path, estimators=[MyKMeans])`.
-            Registered ones are known: privfed's, and those of installed packages. No class is ever imported
-            because a file names it.
+            Registered classes are known: privfed's, and those of installed packages. No class is ever
+            imported because a file names it.
 
     Raises:
-        ArgumentError: what is passed is no class of an estimator.
-        RunFolderError: there is no such file, it is damaged or no saved model, of a newer privfed, or of a
-            class that is not known or cannot be made of the words in it.
+        ArgumentError: `estimators` holds something other than estimator classes.
+        RunFolderError: there is no such file; or it is damaged, not a saved model, or written by a newer
+            privfed; or its class is not known or cannot be constructed from the file.
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"path must be that of a file, got {path!r}.")
@@ -91,10 +91,10 @@ def _rebuilt(
 
 
 def _made(path: str | Path, kind: type, words: dict[str, Any]) -> Any:
-    """Construct an estimator of the words in a file.
+    """Construct an estimator from the parameters in a file.
 
     Raises:
-        RunFolderError: it has words without a default that no file can hold.
+        RunFolderError: it has parameters without a default that a file cannot hold.
     """
     known = inspect.signature(kind).parameters.values()
     rest = any(one.kind is one.VAR_KEYWORD for one in known)
@@ -102,8 +102,8 @@ def _made(path: str | Path, kind: type, words: dict[str, Any]) -> Any:
     missing = [one.name for one in known if one.name in named - set(words) and one.default is one.empty]
     if missing:
         raise RunFolderError(
-            f"{path} holds a {kind.__name__} without {', '.join(missing)}: objects among the constructor's "
-            "words are not stored; give them a default."
+            f"{path} holds a {kind.__name__} without {', '.join(missing)}: parameters that are objects are "
+            "not stored; give them a default."
         )
-    # A word of a newer version is left out.
+    # A parameter that only a newer version has is left out.
     return kind(**{name: value for name, value in words.items() if rest or name in named})

@@ -1,7 +1,7 @@
-"""Scaling features over clients: everyone scales by the same numbers, which come from sums.
+"""Scaling of features over clients, by the same numbers for all, which come from sums.
 
 Reveals: what the sums show (`privfed.questions.moments`), and to everyone the fitted numbers. Rows are
-transformed where they lie and never sent.
+transformed where they are and never sent.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
     """Scales each feature to mean 0 and variance 1, or to its range, over all clients.
 
     With `scaling="standard"` the fitted numbers are those of scikit-learn's StandardScaler on the
-    pooled rows, from two sums (three where features hardly vary). With "range" each feature's range
-    goes to [0, 1], from one sum: exactly the declared domain's; without one the ranges that the range
-    sum finds, whose ends are bin edges: at most a sixteenth beyond the smallest and largest values
-    with up to three features, a whole power of two with many.
+    pooled rows, from two sums (three if features hardly vary). With "range", one sum finds each feature's
+    range, which is mapped to [0, 1]. It is exactly that of the declared domain. Without a domain its ends
+    are bin edges: they exceed the smallest and largest values by at most a sixteenth with up to three
+    features, and by up to a whole power of two with many.
 
     Attributes:
         mean_: "standard": mean of each feature, float64 of shape (n_features,).
@@ -47,7 +47,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
             "range": what they are multiplied by, as in scikit-learn's MinMaxScaler.
         data_min_, data_max_, data_range_: low and high end of each feature's range, and its width.
         min_: "range": what is added to the scaled features.
-        n_samples_seen_: rows of all clients.
+        n_samples_seen_: number of rows of all clients.
 
     Raises:
         ArgumentError: a parameter is out of its bounds.
@@ -69,11 +69,12 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
         """Find mean and variance, or the range, of each feature.
 
         Args:
-            X: a list of tables of shape (n_i, n_features), one a client; or one table. None for an engine
-                whose clients have their rows.
+            X: a list of tables of shape (n_i, n_features), one for each client; or one table. None for an
+                engine whose clients already have their rows.
             y: ignored.
-            groups: with one table: the client of each row.
-            client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
+            groups: the client of each row, if `X` is one table.
+            client_names: names of all clients; needed with `groups` under differential privacy, as in
+                `DWFKMeans`.
 
         Returns:
             The fitted scaler.

@@ -1,11 +1,11 @@
-"""The choice of the number of clusters: any algorithm, judged by any index, all through secure sums.
+"""Chooses the number of clusters for any algorithm by any index, all through secure sums.
 
 Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, section 2.2.3: fit each number
-of a range, ask for the index, take its minimum or its elbow.
+of a range, ask for the index, and take its minimum or its elbow.
 
 Reveals: for each number of clusters what its fit and its index show; without a range, also how many
 clients find each number of clusters on their own (`privfed.metrics.local_clusters`). More fits of the
-same rows show more about them.
+same rows reveal more about them.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from privfed.privacy.claim import PrivacySpent, noised_fields, noised_mark
 from privfed.privacy.privacy import Privacy
 
 Watching = Callable[[int], AbstractContextManager[Watcher]]
-"""Gives, for a number of clusters, a context in which its fit is watched."""
+"""Returns, for a number of clusters, a context in which its fit is watched."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionRow:
-    """What one number of clusters gave.
+    """Holds the results for one number of clusters.
 
     Args:
         n_clusters: the number.
-        index: the index; NaN where it has no value (fewer than two clusters held rows).
+        index: the index; NaN if it is undefined (fewer than two clusters held rows).
         inertia: pooled sum of squared distances to the nearest center.
         rounds: rounds of the fit.
-        sums: sums that were opened for the fit and the index.
-        bytes: sent for them, to and from all clients together.
-        converged: whether a stop rule ended the fit; None where its rounds were fixed.
-        remedy: why it did not converge and what helps; empty where it did.
+        sums: number of sums that were opened for the fit and the index.
+        bytes: bytes sent for these, to and from all clients together.
+        converged: whether a stop rule ended the fit; None if its rounds were fixed.
+        remedy: why it did not converge and what helps; empty if it did.
     """
 
     n_clusters: int
@@ -66,20 +66,20 @@ class SelectionRow:
 
 
 FROM_TOTALS = ("rows", "n_clusters", "table.index", "centroids")
-"""What a selection takes from totals alone, by its names in JSON."""
+"""Results of a selection that come from totals alone, by their names in JSON."""
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionResult:
-    """The chosen number of clusters, and what every candidate gave.
+    """Holds the chosen number of clusters, and the results for all candidates.
 
     Args:
         n_clusters: the chosen number.
         index: name of the index.
-        rule: by which the number was chosen: "minimum", "maximum" or "elbow".
+        rule: rule by which the number was chosen: "minimum", "maximum" or "elbow".
         table: one row for each candidate, ascending.
         models: the fitted estimators, in the order of the table.
-        local: what the clients found on their own, where no range was given.
+        local: what the clients found on their own, if no range was given.
     """
 
     n_clusters: int
@@ -96,7 +96,7 @@ class SelectionResult:
 
     @property
     def privacy_claim(self) -> PrivacySpent | None:
-        """What is said of the differential privacy of all fits and the choice together; None without any."""
+        """The privacy claim for all fits and the choice together; None without differential privacy."""
         return self.models[0].privacy_claim_
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,28 +147,30 @@ def select_n_clusters(
     """Fit each number of clusters and choose one by an index.
 
     Args:
-        clients: a list of tables of shape (n_i, n_features), one a client; or one table with `groups`;
-            or a fitted federation (`model.federation_`): its clients, protocol, domain and cohorts hold
-            for every fit, its transcript grows by them, and the models lack `labels_`, for the rows stay
-            with its clients. They answer as many sums as they agreed to when it was opened.
-        range: numbers of clusters to try, each from 2 up to the rows of all clients; None asks how many
-            clusters each client finds on its own and takes the rule of thumb of the paper: from the
-            smallest number to the smallest plus the largest.
-        estimator: an estimator, of which copies are fitted, or a registered name ("dp", "dwf", "ewf",
-            "lloyd", "minibatch", "fkm", "kfed", "fuzzy", or a class's), or "module:Class" of your own.
-        index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, 2 where it has none),
+        clients: a list of tables of shape (n_i, n_features), one for each client; or one table with
+            `groups`; or a fitted federation (`model.federation_`). The latter's clients, protocol, domain
+            and cohorts are used for every fit, its transcript records all of them, and the models have no
+            `labels_`, as the rows stay with its clients. These answer only as many sums as they agreed to
+            when it was opened.
+        range: numbers of clusters to try, each from 2 up to the rows of all clients. None asks how many
+            clusters each client finds on its own and uses the paper's rule of thumb: from the smallest
+            number to the smallest plus the largest.
+        estimator: an estimator, which is copied for each fit; or a registered name ("dp", "dwf", "ewf",
+            "lloyd", "minibatch", "fkm", "kfed", "fuzzy", or that of a class); or "module:Class" of your own.
+        index: "davies_bouldin", "fuzzy_davies_bouldin" (with the estimator's `m`, or 2 if it has none),
             "simplified_silhouette", "calinski_harabasz", "mean_distance", "inertia", or a function of a
-            federation and centers, with `rule`.
-        rule: "minimum", "maximum" or "elbow"; None takes the best direction of a named index.
-        groups: with one table: the client of each row.
-        client_names: of all clients; needed with `groups` under differential privacy, as in `DWFKMeans`.
-        resume: go on with what an earlier call left in `run_dir`.
-        watch: gives for each number of clusters a context whose value is called after every sum; not
+            federation and centers, together with `rule`.
+        rule: "minimum", "maximum" or "elbow"; None uses the rule of a named index.
+        groups: the client of each row, if `clients` is one table.
+        client_names: names of all clients; needed with `groups` under differential privacy, as in
+            `DWFKMeans`.
+        resume: continue what an earlier call left in `run_dir`.
+        watch: returns for each number of clusters a context whose value is called after every sum; not
             for a federation.
-        **words: words of the estimator that are set before it is fitted: `protocol`, `random_state`,
-            `n_init`, `domain`, `privacy`, ... Each number gets a folder of its own in `run_dir`. With
-            `privacy` one budget pays for all: the candidates are fitted on one noised coreset, the chosen
-            one is refined, the index is one of the two Davies-Bouldin indices, and `range` is needed.
+        **words: parameters of the estimator to set before it is fitted: `protocol`, `random_state`,
+            `n_init`, `domain`, `privacy`, ... Each number gets its own folder in `run_dir`. With `privacy`
+            one budget covers everything: the candidates are fitted on one noised coreset, only the chosen
+            one is refined, the index must be one of the two Davies-Bouldin indices, and `range` is needed.
 
     Returns:
         The chosen number, the table and the fitted models.
@@ -218,7 +220,7 @@ def _chosen_privately(
     if isinstance(named, Federation) or range is None:
         raise PrivacyError(
             "under differential privacy pass clients, not a federation, and the range of numbers: "
-            "looking for one would be paid for."
+            "looking for one would cost budget."
         )
     name, candidates = str(index), _candidates(range, "minimum")
     choice = choose_privately(model, privacy, named, candidates, name, resume=begun)
@@ -230,10 +232,10 @@ def _chosen_privately(
 
 
 def _index_of(index: Any, rule: Rule | None) -> Index:
-    """Return the index with the rule that is to be used.
+    """Return the index with the rule to use.
 
     Raises:
-        ArgumentError: unknown, or a rule that does not fit it.
+        ArgumentError: the index is unknown, or the rule does not fit it.
     """
     if rule is not None and rule not in ("minimum", "maximum", "elbow"):
         raise ArgumentError(f'rule must be "minimum", "maximum" or "elbow", got rule={rule!r}.')
@@ -252,10 +254,10 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
 
 
 def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
-    """Return a fresh estimator with words set.
+    """Return a fresh estimator with parameters set.
 
     Raises:
-        ArgumentError: no estimator, or words that it does not know.
+        ArgumentError: `estimator` is not one, or it does not have one of the parameters.
     """
     if isinstance(estimator, str):
         model: Any = ESTIMATORS.resolve(estimator)()
@@ -334,7 +336,7 @@ def _tried(
 
 
 def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
-    """Fit over an open federation; the labels of its rows stay with its clients."""
+    """Fit over an open federation; labels are not computed, as the rows stay with its clients."""
     setting = federation.setting
     algorithm = model._algorithm(setting.n_features, seed_from(model.random_state))
     model.federation_, model.n_features_in_ = federation, setting.n_features
@@ -344,7 +346,7 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
 
 
 def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:
-    """Give the model a folder of its own in its `run_dir`; say whether a fit has begun there."""
+    """Give the model its own folder in its `run_dir`; return whether a fit to resume has begun there."""
     if model.run_dir is None and not resume:
         return False
     folder = folder_to_resume(model.run_dir) / f"k{model.n_clusters:03d}"
@@ -353,6 +355,6 @@ def _in_own_folder(model: FederatedClusterer, resume: bool) -> bool:
 
 
 def transcripts(folder: Path) -> list[Transcript]:
-    """Return the transcripts of what has begun in a selection's folder; a private one is one run."""
+    """Return the transcripts of all runs in a selection's folder; a private selection is a single run."""
     found = [folder, *(path.parent for path in sorted(folder.glob(f"k*/{TRANSCRIPT}")))]
     return [Transcript.load(one) for one in found if has_begun(one)]

@@ -1,4 +1,4 @@
-"""What `save` keeps of a fitted model beside its centers, in plain values, and what `load` makes of it."""
+"""Converts the privacy and the claim of a fitted model to plain values for `save`, and back for `load`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.privacy import Privacy
 
 FORMAT = 2
-"""Format of saved models. Format 1 kept neither the claim nor the privacy that a model is fitted with."""
+"""Format of saved models. Format 1 had neither the claim nor the `privacy` of a model."""
 
 _WORDS = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "noise_seed")
 _DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
 
 
 def privacy_to_dict(privacy: Privacy | None) -> dict[str, Any] | None:
-    """Return in JSON's terms what a model is fitted with, its domain included."""
+    """Encode a model's `privacy` with its domain for JSON; None without it."""
     if privacy is None:
         return None
     return {**{word: getattr(privacy, word) for word in _WORDS}, "domain": _domain_to_dict(privacy.domain)}
 
 
 def privacy_from_dict(plain: Mapping[str, Any] | None) -> Privacy | None:
-    """Return what `privacy_to_dict` was of."""
+    """Decode what `privacy_to_dict` encoded."""
     if plain is None:
         return None
     with warnings.catch_warnings():
-        # Who declared a loose guarantee was warned then; reading it is no new promise.
+        # A loose guarantee gave a warning when it was declared; reading it again needs none.
         warnings.simplefilter("ignore", UserWarning)
         return Privacy(**{**{word: plain[word] for word in _WORDS}, "domain": _domain_from(plain["domain"])})
 
@@ -51,18 +51,18 @@ def _domain_from(plain: Mapping[str, Any]) -> Domain:
 
 
 def claim_to_dict(claim: PrivacySpent | None) -> dict[str, Any] | None:
-    """Return a claim in JSON's terms."""
+    """Encode a claim for JSON; None without one."""
     return None if claim is None else claim.to_dict()
 
 
 def claim_from(facts: Mapping[str, Any], path: object) -> PrivacySpent | None:
     """Return the claim of a saved model.
 
-    A file of format 1 has none to give back. Where it may have had one, a warning says so: under
-    differential privacy no inertia was ever released, so that a file with one lost nothing.
+    A file of format 1 contains no claim; if the model may have had one, a warning says so. A model with an
+    inertia had none, as no inertia is released under differential privacy.
 
     Raises:
-        RunFolderError: the file has a format of a newer privfed.
+        RunFolderError: the file has the format of a newer privfed.
         msgspec.ValidationError: the claim is damaged.
     """
     known = facts.get("format", 1)

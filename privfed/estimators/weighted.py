@@ -1,7 +1,7 @@
 """The k-means estimators of Holzer, Jacob and Kavane (2023): DWF, EWF and WF k-means.
 
 Reveals: what the protocol's totals show (see "Reveals" of `privfed.algorithms.kmeans.wf_kmeans`), and to
-everyone the final centroids. `labels_` is computed where the data lies and never sent.
+everyone the final centroids. `labels_` is computed where the data is and never sent.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from privfed.privacy.privacy import Privacy
 class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, FederatedClusterer):
     """Dynamically weighted federated k-means (Holzer, Jacob, Kavane 2023, Algorithm 1).
 
-    Each round the cohort's clients do `local_iter` k-means steps from the global centroids; the
-    centroids move to the means of the local ones, weighted by the rows of each client that are
-    nearest to the received centroid (eq. 7). Only totals leave the secure sum. With `local_iter=1`
-    and `learning_rate=1` it equals Lloyd's algorithm on the pooled data.
+    Each round the cohort's clients do `local_iter` k-means steps from the global centroids. Each global
+    centroid then moves to the mean of the local ones, weighted by the number of each client's rows that are
+    nearest to the received centroid (eq. 7). Only totals leave the secure sum. With `local_iter=1` and
+    `learning_rate=1` it equals Lloyd's algorithm on the pooled data.
     """
 
     restart_score: Literal["pooled", "client-mean"] = parameter(
@@ -52,7 +52,7 @@ class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, Fede
         return "dynamic"
 
     def _settled_by(self) -> dict[str, Any]:
-        """One local step is Lloyd's; momentum can carry the centers beyond it."""
+        """Return one local step, which is Lloyd's; with momentum even that may not converge."""
         return {} if self.momentum or self.relocate_empty else {"local_iter": 1}
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
@@ -81,15 +81,15 @@ class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, Fede
 
 
 def lloyd(n_clusters: int = 5, **words: Any) -> DWFKMeans:
-    """Return Lloyd's algorithm: `DWFKMeans` with one local step and, unless told otherwise, full steps."""
+    """Return Lloyd's algorithm: `DWFKMeans` with one local step."""
     return DWFKMeans(n_clusters, local_iter=1, **words)
 
 
 @parameters
 class EWFKMeans(DWFKMeans):
-    """Equally weighted federated k-means (eq. 8): every client of a cohort counts alike.
+    """Equally weighted federated k-means (eq. 8): every client of a cohort has the same weight.
 
-    Equal weights do not hide the clients' counts: the movement of the means gives many of them away.
+    Equal weights do not hide the clients' counts: the movement of the means reveals many of them.
     """
 
     def _weighting(self) -> str:

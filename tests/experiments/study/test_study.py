@@ -222,7 +222,7 @@ CLAIM = "[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\n"
         pytest.param(
             SMALL.replace("max_iter = 6", "local_iter = 1\nmax_iter = 6") + CLAIM,
             ["n_init = [1, 2]", "epsilon = 1.0"],
-            "each restart would be paid for",
+            "each restart would cost budget",
             id="grid-and-privacy",
         ),
         pytest.param(
