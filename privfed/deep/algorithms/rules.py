@@ -1,0 +1,93 @@
+"""When clients are clustered anew: the rules of DCFL and of CFL.
+
+DCFL (Augello, Falzone, Lo Re 2023, algorithm 1): all clients together by affinity propagation, where there is
+one cluster or the Dunn index is below 1. CFL (Sattler, Mueller, Samek 2021): each cluster by itself in two
+halves, where its members together rest and one by one do not; clusters are never joined again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.deep.algorithms.regrouped import Decision, Updates
+from privfed.deep.clustering.bipartition import SplitRule, bipartition, cosine_similarities
+from privfed.deep.clustering.distances import METRICS, Metric, update_distances
+from privfed.deep.clustering.propagation import Propagation
+from privfed.deep.clustering.validity import dunn_index, outdated
+from privfed.errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PropagationRule:
+    """DCFL: affinity propagation of all updates, where |C| = 1 or DI < 1.
+
+    Args:
+        metric: distance of updates, one of `METRICS` (table II compares them).
+        propagation: words of affinity propagation.
+        after: rounds before the first clustering; the paper clusters from round 1 on.
+    """
+
+    numbered: ClassVar[bool] = False
+    tags: ClassVar[bool] = False
+    metric: Metric = "complete"
+    propagation: Propagation = field(default_factory=Propagation)
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ArgumentError(f"metric must be one of {METRICS}, got metric={self.metric!r}.")
+        if self.after < 0:
+            raise ArgumentError(f"the rounds before the first clustering are at least 0, got {self.after}.")
+
+    @property
+    def landmark_metric(self) -> Metric:
+        """The same: exemplars stand for clusters by it."""
+        return self.metric
+
+    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
+        """Compare all updates, and cluster them where the clusters do not fit."""
+        distances = update_distances(updates.starts, updates.ends, self.metric)
+        index = dunn_index(distances, updates.labels)
+        if round_number <= self.after or not outdated(distances, updates.labels, updates.n_clusters):
+            return Decision(index=index)
+        found = self.propagation.cluster(distances, seed)
+        if found is None:
+            return Decision(index=index, converged=False)
+        return Decision(found.labels, found.exemplars, len(found.exemplars), index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BipartitionRule:
+    """CFL: each cluster in two halves by the cosine of its updates, where the norm criteria say so.
+
+    One half keeps the cluster's number, the other one gets the next that is free. Where the paper is silent:
+    newcomers join the nearest cluster as in DCFL, by the cosine; in a round in which a member is missing, the
+    others are split, and it stays where the number is.
+
+    Args:
+        split: the norm criteria and the linkage.
+    """
+
+    numbered: ClassVar[bool] = True
+    tags: ClassVar[bool] = True
+    metric: ClassVar[Metric] = "cosine"
+    landmark_metric: ClassVar[Metric] = "euclidean"
+    split: SplitRule = field(default_factory=SplitRule)
+
+    def decide(self, updates: Updates, round_number: int, seed: int) -> Decision:
+        """Split the clusters that are to be split."""
+        labels, n_clusters = updates.labels.copy(), updates.n_clusters
+        for cluster in range(updates.n_clusters):
+            members = np.flatnonzero(updates.labels == cluster)
+            own = updates.updates[members]
+            if self.split.splits(own, round_number):
+                halves = bipartition(cosine_similarities(own), self.split.linkage)
+                # Halves are of members: what is moved are the clients that these stand for.
+                labels[members[halves == 1]] = n_clusters
+                n_clusters += 1
+        if n_clusters == updates.n_clusters:
+            return Decision()
+        return Decision(labels, np.arange(len(labels)), n_clusters)

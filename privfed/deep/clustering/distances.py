@@ -1,0 +1,118 @@
+"""Distances between model updates: how far apart they end, and whether they drift apart.
+
+Augello, Falzone, Lo Re: DCFL: Dynamic Clustered Federated Learning under Differential Privacy Settings,
+PerCom Workshops 2023, doi 10.1109/PerComWorkshops56833.2023.10150285, section II-A. An update AB starts at
+the model A that a client received and ends at the model B that it found. With CD another one, alpha the angle
+between AB and the way from D to B, and beta that between CD and the way from B to D:
+
+    omega = (|AB| cos alpha + |CD| cos beta) / (|AB| + |CD|)      (equation 1), in [-1, 1]
+    d     = |BD| exp(2 omega)                                     (equation 2)
+
+Law (`tests/deep/clustering/test_distances.py`): d is symmetric, no less than 0, and the same after the plane
+is moved, turned or mirrored; |BD| e^-2 <= d <= |BD| e^2.
+
+Where the paper is silent: two updates of length zero diverge by 0, so that d = |BD|; updates that end in the
+same point have distance 0 by every measure but "cosine". The divergence alone (table II) is taken as exp(2
+omega), which orders pairs as omega does and can be divided (`dunn_index`); with cosine, an update of length
+zero is at distance 1 from every other one, and at distance 0 from another of length zero.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from privfed.core.domain import FloatArray
+from privfed.errors import ArgumentError
+
+Metric = Literal["complete", "divergence", "cosine", "euclidean"]
+METRICS = ("complete", "divergence", "cosine", "euclidean")
+"""Distances of updates, as in table II: equation 2, its factor, the angle alone, the end points alone."""
+
+
+def divergence(starts: FloatArray, ends: FloatArray) -> FloatArray:
+    """Return omega of all pairs (equation 1), float64 of shape (n, n); 0 where two updates end alike.
+
+    Args:
+        starts: models that clients received, float64 of shape (n, n_parameters).
+        ends: models that they found, of the same shape.
+    """
+    return np.stack([_towards(starts, ends, ends[i], starts[i])[0] for i in range(len(ends))])
+
+
+def update_distances(starts: FloatArray, ends: FloatArray, metric: str = "complete") -> FloatArray:
+    """Return the distances of all pairs of updates, float64 of shape (n, n), symmetric, zero on the diagonal.
+
+    Args:
+        starts: models that clients received, float64 of shape (n, n_parameters).
+        ends: models that they found, of the same shape.
+        metric: one of `METRICS`.
+
+    Raises:
+        ArgumentError: shapes differ, a value is not finite, or there is no such metric.
+    """
+    _check(starts, ends, metric)
+    rows = [distances_to(starts, ends, starts[i], ends[i], metric) for i in range(len(ends))]
+    table: FloatArray = np.stack(rows) if rows else np.zeros((0, 0))
+    # Rounding may differ between the two ways to look at a pair.
+    table = (table + table.T) / 2.0
+    np.fill_diagonal(table, 0.0)
+    return table
+
+
+def distances_to(
+    starts: FloatArray, ends: FloatArray, start: FloatArray, end: FloatArray, metric: str
+) -> FloatArray:
+    """Return the distance of one update to each of n others, float64 of shape (n,).
+
+    Args:
+        starts: of the others, float64 of shape (n, n_parameters).
+        ends: of the others.
+        start: of the one, float64 of shape (n_parameters,).
+        end: of the one.
+        metric: one of `METRICS`.
+    """
+    if metric == "cosine":
+        return _angles(ends - starts, end - start)
+    if metric == "euclidean":
+        return np.asarray(np.linalg.norm(ends - end, axis=1))
+    omega, apart = _towards(starts, ends, end, start)
+    factor = np.exp(2.0 * omega)
+    distances: FloatArray = apart * factor if metric == "complete" else np.where(apart > 0.0, factor, 0.0)
+    return distances
+
+
+def _towards(
+    starts: FloatArray, ends: FloatArray, end: FloatArray, start: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return omega (equation 1) and |BD| of one update and each of n others, float64 of shape (n,) each."""
+    between = end - ends
+    apart = np.linalg.norm(between, axis=1)
+    update, updates = end - start, ends - starts
+    lengths = np.linalg.norm(update) + np.linalg.norm(updates, axis=1)
+    # |AB| cos alpha |BD| = AB . (B - D), and |CD| cos beta |BD| = CD . (D - B).
+    outward = between @ update - np.einsum("ij,ij->i", updates, between)
+    # One quotient after the other: the product of two small lengths could vanish.
+    relative = np.divide(outward, apart, out=np.zeros_like(apart), where=apart > 0.0)
+    omega = np.divide(relative, lengths, out=np.zeros_like(apart), where=lengths > 0.0)
+    return np.clip(omega, -1.0, 1.0), apart
+
+
+def _angles(updates: FloatArray, update: FloatArray) -> FloatArray:
+    """Return 1 - cos of the angles between one update and each of n others."""
+    lengths, length = np.linalg.norm(updates, axis=1), float(np.linalg.norm(update))
+    units = np.divide(updates, lengths[:, None], out=np.zeros_like(updates), where=lengths[:, None] > 0.0)
+    cosines = units @ (update / length) if length > 0.0 else np.where(lengths > 0.0, 0.0, 1.0)
+    return np.asarray(1.0 - np.clip(cosines, -1.0, 1.0))
+
+
+def _check(starts: FloatArray, ends: FloatArray, metric: str) -> None:
+    if starts.ndim != 2 or starts.shape != ends.shape:
+        raise ArgumentError(
+            f"updates need one start for each end, got shapes {starts.shape} and {ends.shape}."
+        )
+    if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
+        raise ArgumentError("models must be finite; lower the learning rate, or clip updates.")
+    if metric not in METRICS:
+        raise ArgumentError(f"metric must be one of {METRICS}, got metric={metric!r}.")

@@ -1,0 +1,163 @@
+"""A client's local training: epochs of SGD from a given model, and the update, clipped.
+
+With `noise_multiplier` it is DP-SGD (Abadi et al. 2016, arXiv 1607.00133, algorithm 1) instead, in
+`privfed.deep.training.dp_sgd`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.declaration import Declaration
+from privfed.core.domain import FloatArray
+from privfed.core.question import ClientData, Part, register
+from privfed.deep.training.dp_sgd import private_sgd
+from privfed.deep.training.trainer import Labels, Trainer, trainer_of
+from privfed.errors import ArgumentError, DataError
+from privfed.privacy.sampler import RehearsalBits, SecureBits
+
+TIMES = 2
+"""Columns that say when a row is there, where rows have times: first round, and first round without it."""
+
+MOST_STEPS = 1_000_000
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training(Part):
+    """What a round's training is, the same for all clients.
+
+    Args:
+        model: registered name (`privfed.deep.training.trainer.MODELS`).
+        n_classes: labels are 0 to n_classes - 1.
+        timed: whether the last two columns of the rows are times (`TIMES`), which are no features.
+        round: number of the round, from 1 on.
+        epochs: passes over a client's rows; with DP-SGD as many expected passes.
+        batch_size: rows of a batch; None for all of a client's rows. Without DP-SGD.
+        learning_rate: of SGD, positive.
+        max_update_norm: L2 norm that an update is clipped to.
+        by_rows: whether clients count by their rows in averages, or all alike.
+        seed: of batches, below 2^32.
+        noise_multiplier: ratio of the noise's standard deviation to `max_grad_norm`; 0 for no DP-SGD.
+        sample_rate: chance of each row to be in a batch of DP-SGD.
+        max_grad_norm: L2 norm that each row's gradient is clipped to.
+        rows: number that sums of gradients are divided by, times `sample_rate`: public, the same for all.
+        trainings: how often a client trains in a fit at most.
+        rehearsal: draw batches and noise from the simulation's generator: they repeat, and protect nobody.
+    """
+
+    model: str
+    n_classes: int
+    timed: bool
+    round: int
+    epochs: int
+    batch_size: int | None
+    learning_rate: float
+    max_update_norm: float
+    by_rows: bool
+    seed: int
+    noise_multiplier: float = 0.0
+    sample_rate: float = 0.0
+    max_grad_norm: float = 1.0
+    rows: int = 1
+    trainings: int = 0
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        at_least_one = {"round": self.round, "epochs": self.epochs, "rows": self.rows}
+        at_least_one |= {} if self.batch_size is None else {"batch_size": self.batch_size}
+        for name, value in at_least_one.items():
+            if value < 1:
+                raise ArgumentError(f"{name} must be at least 1, got {name}={value}.")
+        for name in ("learning_rate", "max_update_norm", "max_grad_norm"):
+            if not 0.0 < getattr(self, name) < 2.0**100:
+                raise ArgumentError(f"{name} must be positive and finite, got {name}={getattr(self, name)}.")
+        if not 0 <= self.seed < 2**32:
+            raise ArgumentError(f"seed must lie in [0, 2**32), got seed={self.seed}.")
+        self._check_private()
+
+    def _check_private(self) -> None:
+        if not self.private:
+            return
+        if not (0.0 < self.noise_multiplier < 2.0**100 and 0.0 < self.sample_rate <= 1.0):
+            raise ArgumentError(
+                "DP-SGD needs a positive noise_multiplier and a sample_rate in (0, 1], got "
+                f"{self.noise_multiplier} and {self.sample_rate}."
+            )
+        if self.by_rows or self.steps > MOST_STEPS:
+            raise ArgumentError(
+                "DP-SGD counts all clients alike, since numbers of rows are not noised, and takes at most "
+                f"{MOST_STEPS} steps."
+            )
+
+    @property
+    def private(self) -> bool:
+        """Whether training is DP-SGD."""
+        return self.noise_multiplier != 0.0
+
+    @property
+    def steps(self) -> int:
+        """Steps of a client's DP-SGD in a round: as many as give `epochs` expected passes."""
+        return max(1, round(self.epochs / self.sample_rate))
+
+    @property
+    def declaration(self) -> Declaration:
+        """Code of the parties' own runs on rows, and may fail there."""
+        return Declaration(can_fail=True)
+
+    def trainer(self, n_columns: int) -> Trainer:
+        """Return the model of rows with so many columns."""
+        return trainer_of(self.model, n_columns - TIMES * self.timed, self.n_classes)
+
+    def rows_of(self, client: ClientData) -> tuple[FloatArray, Labels]:
+        """Return the rows that a client holds in this round, and their labels.
+
+        With DP-SGD rows whose label is no class are left out: an error would tell of them.
+
+        Raises:
+            DataError: it has no labels, or without DP-SGD some that are no class.
+        """
+        if client.labels is None:
+            raise DataError("training needs labels: pass y, one array of integer codes a client.")
+        features, labels = client.features, client.labels
+        if self.timed:
+            now = (features[:, -2] <= self.round) & (self.round < features[:, -1])
+            features, labels = features[now, :-TIMES], labels[now]
+        if labels.size and not (labels.min() >= 0 and labels.max() < self.n_classes):
+            raise DataError(f"labels must be classes 0 to {self.n_classes - 1}; encode them.")
+        return features, labels
+
+    def update(self, client: ClientData, start: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """Return how far training moves a model, clipped, float64 of shape (n_parameters,).
+
+        A client without rows in this round, or one whose model does not stay finite, moves it by nothing.
+
+        Args:
+            client: with its rows.
+            start: the model, float64 of shape (n_parameters,).
+            generator: of a rehearsal of DP-SGD.
+        """
+        trainer = self.trainer(client.n_features)
+        features, labels = self.rows_of(client)
+        if self.private:
+            bits = RehearsalBits(generator) if self.rehearsal else SecureBits()
+            moved = private_sgd(trainer, start, features, labels, self, bits) - start
+        else:
+            moved = self._sgd(trainer, start, features, labels) - start
+        if not np.isfinite(moved).all():
+            return np.zeros_like(start)
+        # A hair below the bound: the quotient's rounding must not reach beyond it.
+        length = float(np.linalg.norm(moved))
+        limit = self.max_update_norm * (1.0 - 2.0**-40)
+        return np.asarray(moved * min(1.0, limit / length)) if length > 0.0 else moved
+
+    def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
+        rng = np.random.default_rng([self.seed, self.round])
+        found, n = start.copy(), len(features)
+        for _ in range(self.epochs if n else 0):
+            order = rng.permutation(n)
+            for batch in np.split(order, range(self.batch_size or n, n, self.batch_size or n)):
+                found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
+        return found

@@ -1,0 +1,110 @@
+"""How a client learns its new cluster: from landmarks, so that nobody has to know whose update is whose.
+
+After clients were clustered by sketches of their updates, the server names some of these sketches and the
+cluster of each. A client compares its own update with them and takes the cluster of the nearest. With the
+exemplars of affinity propagation as landmarks that is the cluster that the server gave it; with all sketches
+of the round as landmarks a client finds its own.
+
+Reveals to every client of the next question: the landmarks, each a sketch of the update of one client, not
+whose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.core.declaration import Declaration
+from privfed.core.domain import FloatArray
+from privfed.core.question import Part, register
+from privfed.deep.clustering.distances import METRICS, distances_to
+from privfed.deep.clustering.sketch import sketched
+from privfed.deep.training.memory import Memory
+from privfed.errors import ArgumentError
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Regrouping(Part):
+    """The step from one clustering to the next; without landmarks none.
+
+    Args:
+        before: number of the clustering that clients leave.
+        n_clusters: clusters afterwards; 0 for no step.
+        round: in which their updates were compared.
+        models: of the clusters before, that updates started from, float64 of shape (n_before, n_parameters).
+        landmarks: sketches of updates, float64 of shape (n_landmarks, size).
+        origins: cluster before of each landmark, whole numbers, float64 of shape (n_landmarks,).
+        labels: new cluster of each landmark, likewise.
+        seed: of the projection, public.
+        metric: how updates are compared.
+    """
+
+    before: int
+    n_clusters: int
+    round: int
+    models: FloatArray
+    landmarks: FloatArray
+    origins: FloatArray
+    labels: FloatArray
+    seed: int
+    metric: str
+
+    def __post_init__(self) -> None:
+        n = len(self.landmarks)
+        if self.metric not in METRICS:
+            raise ArgumentError(f"metric must be one of {METRICS}, got metric={self.metric!r}.")
+        if self.landmarks.ndim != 2 or self.models.ndim != 2 or not 0 <= self.seed < 2**32:
+            raise ArgumentError("landmarks and models must be tables, and the seed lie in [0, 2**32).")
+        if self.origins.shape != (n,) or self.labels.shape != (n,):
+            raise ArgumentError(f"{n} landmarks need an origin and a label each.")
+        for name, values, most in (
+            ("origins", self.origins, len(self.models)),
+            ("labels", self.labels, self.n_clusters),
+        ):
+            if n and not (values == np.floor(values)).all():
+                raise ArgumentError(f"{name} of landmarks must be whole numbers.")
+            if n and not (values.min() >= 0 and values.max() < most):
+                raise ArgumentError(f"{name} of landmarks must lie in [0, {most}).")
+        if not (np.isfinite(self.landmarks).all() and np.isfinite(self.models).all()):
+            raise ArgumentError("landmarks and models must be finite.")
+
+    @classmethod
+    def none(cls) -> Regrouping:
+        """Return no step."""
+        empty = np.zeros((0, 1))
+        none = np.zeros(0)
+        return cls(
+            before=-1,
+            n_clusters=0,
+            round=0,
+            models=empty,
+            landmarks=empty,
+            origins=none,
+            labels=none,
+            seed=0,
+            metric="complete",
+        )
+
+    @property
+    def declaration(self) -> Declaration:
+        """No centers of rows: models and updates."""
+        return Declaration()
+
+    def apply(self, memory: Memory) -> None:
+        """Have a client take its new cluster.
+
+        One that did not train in the round keeps nothing: where its clustering is gone, it joins anew.
+        """
+        if not len(self.labels) or memory.structure != self.before or memory.round != self.round:
+            return
+        if memory.update is None or memory.start is None:
+            return
+        size = self.landmarks.shape[1]
+        known = sketched(np.stack([memory.update, memory.start, *self.models]), size, self.seed)
+        origins = known[2:][self.origins.astype(np.intp)]
+        ends = origins + self.landmarks
+        found = distances_to(origins, ends, known[1], known[1] + known[0], self.metric)
+        memory.label, memory.structure = int(self.labels[int(found.argmin())]), self.before + 1
+        memory.labels[self.round] = memory.label

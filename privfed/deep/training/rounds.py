@@ -1,0 +1,331 @@
+"""The two questions of a round: for sketches of the clients' updates, and for their averages in each cluster.
+
+Every client is asked the same: it is sent the models of all clusters and knows by itself which cluster is its
+own (`privfed.deep.training.memory`). One that knows none, because it joins or missed the last clustering,
+finds the nearest as a newcomer does (equation 6 of DCFL): it trains the average of all models, and compares
+its update with the vectors from that average to each cluster's model.
+
+Reveals to whoever opens the totals: of `AveragedUpdates` the sum of the clipped updates in each cluster, and
+how many clients moved from which cluster into it; of `SketchedUpdates` the sum of sketches, and to whoever
+sees contributions each client's sketch and the cluster that its update started from. An update can tell which
+rows a client has; sketches as long as the model are the updates themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from privfed.core.declaration import Declaration, RowCounts
+from privfed.core.domain import FloatArray
+from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.deep.clustering.distances import METRICS, distances_to
+from privfed.deep.clustering.sketch import sketched
+from privfed.deep.training.local import Training
+from privfed.deep.training.memory import Memory, memory_of
+from privfed.deep.training.regrouping import Regrouping
+from privfed.errors import ArgumentError, PolicyError
+
+RESOLUTION = 2.0**-30
+"""Coarsest accepted step of an entry, relative to its range."""
+
+LONGEST_SKETCH = 2.0
+"""Sketches are clipped to so many times the longest update: a projection may lengthen it."""
+
+MOST_CLUSTERS = 1 << 12
+
+Choice = Literal["kept", "lowest-loss"]
+CHOICES = ("kept", "lowest-loss")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Round(Question):
+    """What both questions of a round share: the models, and how a client knows its own.
+
+    Args:
+        training: of the round.
+        models: of the clusters, float64 of shape (n_clusters, n_parameters).
+        structure: number of the clustering that the models are of.
+        choice: "kept": a client stays in its cluster, and joins the nearest where it has none; or
+            "lowest-loss": it takes in each round the model of the lowest loss on its rows (IFCA).
+        metric: how a newcomer's update is compared.
+        numbered: whether clusters keep their numbers for good: a client that missed a clustering keeps its
+            own.
+        before: the step to this clustering, for clients that have not heard of it.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    alternative: ClassVar[str] = (
+        'At unit "record" use DP-SGD (an estimator of privfed.deep), or unit="client".'
+    )
+    training: Training
+    models: FloatArray
+    structure: int
+    choice: str
+    metric: str
+    numbered: bool
+    before: Regrouping
+
+    def __post_init__(self) -> None:
+        if self.models.ndim != 2 or not 1 <= len(self.models) <= MOST_CLUSTERS:
+            raise ArgumentError(f"models must be a table of 1 to {MOST_CLUSTERS}, got {self.models.shape}.")
+        if not np.isfinite(self.models).all():
+            raise ArgumentError("models must be finite; lower the learning rate, or clip updates.")
+        if self.choice not in CHOICES or self.metric not in METRICS:
+            raise ArgumentError(
+                f"choice must be one of {CHOICES} and metric one of {METRICS}, got {self.choice!r} and "
+                f"{self.metric!r}."
+            )
+        if self.training.private and self.choice != "kept":
+            raise ArgumentError("DP-SGD does not cover a choice by the loss on exact rows; keep clusters.")
+
+    @property
+    def _average(self) -> FloatArray:
+        """W_G, the mean of the clusters' models (section II-B of DCFL)."""
+        return np.asarray(self.models.mean(axis=0))
+
+    def trained(self, client: ClientData) -> Memory:
+        """Have a client train in this round, once; return what it remembers of it."""
+        memory = memory_of(client)
+        self.before.apply(memory)
+        if memory.round == self.training.round and memory.update is not None:
+            return memory
+        memory.label = self._own(client, memory)
+        memory.structure, memory.origin = self.structure, memory.label
+        memory.start = self.models[memory.label]
+        memory.update = self._update(client, memory, memory.start)
+        memory.round = self.training.round
+        memory.labels[memory.round] = memory.label
+        return memory
+
+    def _own(self, client: ClientData, memory: Memory) -> int:
+        """Return a client's cluster in this round."""
+        if len(self.models) == 1:
+            return 0
+        if self.choice == "lowest-loss":
+            return self._cheapest(client)
+        if memory.structure == self.structure or (self.numbered and 0 <= memory.label < len(self.models)):
+            return memory.label
+        average = self._average
+        update = self._update(client, memory, average)
+        starts = np.broadcast_to(average, self.models.shape)
+        nearest = distances_to(starts, self.models, average, average + update, self.metric)
+        return int(nearest.argmin())
+
+    def _cheapest(self, client: ClientData) -> int:
+        trainer = self.training.trainer(client.n_features)
+        features, labels = self.training.rows_of(client)
+        if not len(features):
+            return 0
+        losses = [float(trainer.losses(model, features, labels).mean()) for model in self.models]
+        return int(np.nan_to_num(losses, nan=np.inf).argmin())
+
+    def _update(self, client: ClientData, memory: Memory, start: FloatArray) -> FloatArray:
+        """Train, and with DP-SGD pay for it first.
+
+        Raises:
+            PolicyError: it would be more often than was planned; that depends on messages only.
+        """
+        if self.training.private:
+            if memory.trainings >= self.training.trainings:
+                raise PolicyError("policy:budget")
+            memory.trainings += 1
+        return self.training.update(client, start)
+
+    def _weight(self, client: ClientData) -> float:
+        return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
+
+    @property
+    def _heaviest(self) -> float:
+        return float(self.ranges.rows) if self.training.by_rows else 1.0
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SketchedUpdates(Round):
+    """Ask for a sketch of each client's update, and the cluster that it started from.
+
+    Statistics: `sketch` (size,); `origin` (n_clusters,), one for that cluster.
+
+    Args:
+        size: numbers of a sketch; as many as there are parameters for the updates themselves.
+        seed: of the projection, public.
+    """
+
+    size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.size <= self.models.shape[1] or not 0 <= self.seed < 2**32:
+            raise ArgumentError(
+                f"size must lie in [1, {self.models.shape[1]}] and the seed in [0, 2**32), got {self.size} "
+                f"and {self.seed}."
+            )
+
+    @property
+    def declaration(self) -> Declaration:
+        """No counts of rows; a user's own model may fail on some."""
+        return Declaration(can_fail=True)
+
+    @property
+    def longest(self) -> float:
+        """L2 norm that sketches are clipped to."""
+        whole = self.size == self.models.shape[1]
+        return self.training.max_update_norm * (1.0 if whole else LONGEST_SKETCH)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Values no larger than a sketch is long."""
+        long = self.longest
+        return StatisticsSpec(
+            Entry("sketch", (self.size,), -long, long, 2.0 * long * RESOLUTION),
+            Entry("origin", (len(self.models),), 0.0, 1.0, RESOLUTION),
+        )
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients, one after the other."""
+        return [self._sketch(self.trained(client)) for client in clients]
+
+    def _sketch(self, memory: Memory) -> Statistics:
+        origin = np.zeros(len(self.models))
+        origin[memory.origin] = 1.0
+        update = np.zeros(self.models.shape[1]) if memory.update is None else memory.update
+        sketch = sketched(update[None], self.size, self.seed)[0]
+        length, limit = float(np.linalg.norm(sketch)), self.longest * (1.0 - 2.0**-40)
+        return Statistics(sketch=sketch * min(1.0, limit / length) if length else sketch, origin=origin)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AveragedUpdates(Round):
+    """Ask for the sums of the clients' updates, cluster by cluster, and where they started.
+
+    Statistics: `update` (n_after, n_parameters), each client's weight times its update, in its cluster's
+    row; `origin` (n_after, n_clusters), its weight, in that row and the column that it started from. Weights
+    are one, or a client's rows. What the models of the clusters become is `averaged`.
+
+    Args:
+        after: step to the next clustering, by this round's updates; without one clusters stay.
+    """
+
+    after: Regrouping
+
+    @property
+    def n_after(self) -> int:
+        """Number of clusters that updates are summed in."""
+        return self.after.n_clusters or len(self.models)
+
+    @property
+    def declaration(self) -> Declaration:
+        """Rows of the clients in each cluster, where these weigh updates."""
+        counts = (RowCounts("rows", ("update", "origin")),) if self.training.by_rows else ()
+        return Declaration(row_counts=counts, can_fail=True)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Values no larger than an update is long, times the heaviest weight."""
+        most, shape = self._heaviest, (self.n_after, self.models.shape[1])
+        long = self.training.max_update_norm * most
+        entries = [
+            Entry("update", shape, -long, long, 2.0 * long * RESOLUTION),
+            Entry("origin", (self.n_after, len(self.models)), 0.0, most, RESOLUTION),
+        ]
+        rows = [Entry("rows", (self.n_after,), 0.0, most, RESOLUTION)] if self.training.by_rows else []
+        return StatisticsSpec(*entries, *rows)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients, one after the other."""
+        return [self._in_its_row(client, self.trained(client)) for client in clients]
+
+    def _in_its_row(self, client: ClientData, memory: Memory) -> Statistics:
+        self.after.apply(memory)
+        weight = self._weight(client)
+        update, origin = (
+            np.zeros((self.n_after, self.models.shape[1])),
+            np.zeros((self.n_after, len(self.models))),
+        )
+        if memory.update is not None:
+            update[memory.label] = weight * memory.update
+        origin[memory.label, memory.origin] = weight
+        if not self.training.by_rows:
+            return Statistics(update=update, origin=origin)
+        return Statistics(update=update, origin=origin, rows=origin.sum(axis=1))
+
+    def averaged(self, total: Statistics, otherwise: FloatArray) -> FloatArray:
+        """Return the clusters' models after the round (`averaged`)."""
+        return averaged(self.models, total["update"], total["origin"], otherwise)
+
+
+def averaged(models: FloatArray, update: FloatArray, origin: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Return the clusters' models after a round, float64 of shape (n_after, n_parameters).
+
+    Each is the mean of what its members trained to: W = (1 / |C|) sum of W_j (equation 5 of DCFL), which for
+    clusters that stay is the usual step by the mean update. A weight below one half is none: noise can make
+    it so.
+
+    Args:
+        models: that updates started from, float64 of shape (n_before, n_parameters).
+        update: sums of updates, times weights, float64 of shape (n_after, n_parameters).
+        origin: weights, float64 of shape (n_after, n_before).
+        otherwise: models of clusters that nobody is in, float64 of shape (n_after, n_parameters).
+    """
+    weights = origin.sum(axis=1, keepdims=True)
+    held = weights > 0.5
+    means = (origin @ models + update) / np.where(held, weights, 1.0)
+    return np.asarray(np.where(held, means, otherwise))
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterSizes(Question):
+    """Tell clients of the last clustering of a run, and ask how many are in each cluster.
+
+    Statistics: `clients` (n_clusters,), one for a client's cluster; zeros from one that is in none.
+
+    Args:
+        before: the step to the clustering.
+        structure: its number.
+        n_clusters: its clusters.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    before: Regrouping
+    structure: int
+    n_clusters: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_clusters <= MOST_CLUSTERS:
+            raise ArgumentError(f"n_clusters must lie in [1, {MOST_CLUSTERS}], got {self.n_clusters}.")
+
+    @property
+    def declaration(self) -> Declaration:
+        """Clients are counted, not rows."""
+        return Declaration()
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """At most one."""
+        return StatisticsSpec(Entry("clients", (self.n_clusters,), 0.0, 1.0, RESOLUTION))
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._own(memory_of(client)) for client in clients]
+
+    def _own(self, memory: Memory) -> Statistics:
+        self.before.apply(memory)
+        counts = np.zeros(self.n_clusters)
+        if memory.structure == self.structure and 0 <= memory.label < self.n_clusters:
+            counts[memory.label] = 1.0
+        return Statistics(clients=counts)

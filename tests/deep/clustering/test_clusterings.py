@@ -1,0 +1,140 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.cluster import AgglomerativeClustering
+
+from privfed.deep.clustering.bipartition import SplitRule, bipartition, cosine_similarities
+from privfed.deep.clustering.distances import distances_to, update_distances
+from privfed.deep.clustering.propagation import Propagation
+from privfed.deep.clustering.sketch import sketch_size, sketched
+from privfed.deep.clustering.validity import dunn_index, outdated
+from privfed.errors import ArgumentError
+from tests.reference import dcfl_reference as reference
+
+
+def three_groups(seed: int = 0, size: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    goals = rng.normal(size=(3, size)) * 3.0
+    starts = np.zeros((12, size))
+    return starts, np.repeat(goals, 4, axis=0) + rng.normal(size=(12, size)) * 0.1
+
+
+TRUE = np.repeat([0, 1, 2], 4)
+
+
+def test_the_dunn_index_is_that_of_its_definition() -> None:
+    starts, ends = three_groups()
+    found = update_distances(starts, ends)
+    right, wrong = dunn_index(found, TRUE), dunn_index(found, np.arange(12) % 3)
+    assert right == pytest.approx(reference.dunn(found, TRUE.tolist()))
+    assert right > 1.0 > wrong
+    assert not outdated(found, TRUE, 3) and outdated(found, np.arange(12) % 3, 3)
+
+
+def test_the_dunn_index_of_what_the_paper_leaves_open() -> None:
+    found = update_distances(*three_groups())
+    assert dunn_index(found, np.zeros(12, dtype=int)) == 0.0
+    assert dunn_index(found, np.arange(12)) == math.inf
+    assert dunn_index(np.zeros((2, 2)), np.array([0, 1])) == 0.0
+    assert outdated(found, np.zeros(12, dtype=int), 1)
+    assert not outdated(found, np.zeros(12, dtype=int), 2)
+    with pytest.raises(ArgumentError, match="do not fit"):
+        dunn_index(found, np.zeros(3, dtype=int))
+
+
+@pytest.mark.parametrize("similarity", ["negative", "negative-squared"])
+def test_affinity_propagation_finds_what_messages_one_by_one_find(similarity: str) -> None:
+    starts, ends = three_groups(1)
+    distances = update_distances(starts, ends)
+    found = Propagation(similarity=similarity).cluster(distances)  # type: ignore[arg-type]
+    assert found is not None
+    expected = reference.affinity(-distances if similarity == "negative" else -(distances**2))
+    same = np.equal.outer(found.labels, found.labels)
+    assert (same == np.equal.outer(expected, expected)).all()
+    assert (same == np.equal.outer(TRUE, TRUE)).all()
+
+
+def test_the_nearest_exemplar_tells_each_client_its_cluster() -> None:
+    rng = np.random.default_rng(2)
+    starts, ends = rng.normal(size=(2, 30, 5))
+    found = Propagation(damping=0.9).cluster(update_distances(starts, ends))
+    assert found is not None
+    chosen = found.exemplars
+    for i in range(30):
+        apart = distances_to(starts[chosen], ends[chosen], starts[i], ends[i], "complete")
+        assert apart.argmin() == found.labels[i]
+
+
+def test_what_does_not_converge_is_no_clustering_and_what_is_alike_is_one_cluster() -> None:
+    starts, ends = three_groups()
+    assert Propagation(max_iter=2).cluster(update_distances(starts, ends)) is None
+    for n in (1, 2, 5):
+        alike = Propagation().cluster(np.ones((n, n)) - np.eye(n))
+        assert alike is not None and alike.labels.tolist() == [0] * n
+
+
+@pytest.mark.parametrize("words", [{"damping": 0.4}, {"similarity": "cosine"}, {"max_iter": 0}])
+def test_words_of_affinity_propagation_are_checked(words: dict[str, object]) -> None:
+    with pytest.raises(ArgumentError):
+        Propagation(**words)  # type: ignore[arg-type]
+
+
+def crossing(similarities: np.ndarray, halves: np.ndarray) -> float:
+    return float(similarities[np.ix_(halves == 0, halves == 1)].max())
+
+
+def test_single_linkage_makes_the_greatest_similarity_across_as_small_as_any_split() -> None:
+    for seed in range(10):
+        found = cosine_similarities(np.random.default_rng(seed).normal(size=(7, 3)))
+        halves = bipartition(found, "single")
+        splits = [np.array((0, *rest)) for rest in product((0, 1), repeat=6) if any(rest)]
+        best = min(crossing(found, split) for split in splits)
+        assert crossing(found, halves) == pytest.approx(best)
+
+
+def test_complete_linkage_splits_as_the_reference_does() -> None:
+    for seed in range(10):
+        found = cosine_similarities(np.random.default_rng(seed).normal(size=(9, 4)))
+        oracle = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+        reference_labels = oracle.fit(-found).labels_
+        halves = bipartition(found, "complete")
+        assert (np.equal.outer(halves, halves) == np.equal.outer(reference_labels, reference_labels)).all()
+
+
+def test_a_split_has_two_halves_whatever_is_tied() -> None:
+    for n in (2, 3, 5):
+        assert sorted(set(bipartition(np.ones((n, n))).tolist())) == [0, 1]
+    with pytest.raises(ArgumentError, match="at least 2"):
+        bipartition(np.ones((1, 1)))
+
+
+def test_a_cluster_is_split_where_it_rests_but_its_members_do_not() -> None:
+    rule = SplitRule(mean_norm=0.4, max_norm=1.6, after=20)
+    opposed = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
+    assert rule.splits(opposed, 21)
+    assert not rule.splits(opposed, 20)
+    assert not rule.splits(opposed[:2], 21)
+    assert not rule.splits(opposed / 4.0, 21)
+    assert not rule.splits(opposed + 1.0, 21)
+
+
+def test_sketches_are_linear_and_keep_distances_within_the_stated_error() -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(20, 9000))
+    size = sketch_size(20, 0.4, 9000)
+    assert size == 205
+    short = sketched(vectors, size, 5)
+    assert np.allclose(sketched(vectors[:1] + vectors[1:2], size, 5), short[:1] + short[1:2])
+    pairs = np.triu_indices(20, 1)
+    true = np.linalg.norm(vectors[pairs[0]] - vectors[pairs[1]], axis=1) ** 2
+    found = np.linalg.norm(short[pairs[0]] - short[pairs[1]], axis=1) ** 2
+    assert (np.abs(found / true - 1.0) < 0.4).all()
+
+
+def test_a_sketch_as_long_as_the_update_is_the_update() -> None:
+    vectors = np.random.default_rng(4).normal(size=(3, 10))
+    assert sketched(vectors, sketch_size(20, 0.1, 10), 0) is vectors
+    with pytest.raises(ArgumentError, match="error"):
+        sketch_size(20, 1.0, 10)
