@@ -7,6 +7,7 @@ from __future__ import annotations
 
 PLACES = {
     "AsOneRecord": "privfed.questions.whole_clients",
+    "AveragedUpdates": "privfed.deep.training.rounds",
     "BoundedDistances": "privfed.questions.bounded_metrics",
     "BoundedInertia": "privfed.questions.bounded_metrics",
     "BoundedScatter": "privfed.questions.bounded_metrics",
@@ -23,6 +24,7 @@ PLACES = {
     "ClusterDistances": "privfed.questions.cluster_spread",
     "ClusterScatter": "privfed.questions.cluster_spread",
     "ClusterSilhouettes": "privfed.questions.cluster_spread",
+    "ClusterSizes": "privfed.deep.training.rounds",
     "Contingency": "privfed.questions.contingency",
     "DistanceHistogram": "privfed.questions.bounded_sums",
     "FallbackCentroids": "privfed.algorithms.kmeans.weighted",
@@ -47,13 +49,16 @@ PLACES = {
     "PointCells": "privfed.questions.local_points",
     "PointCount": "privfed.questions.gathered",
     "PointSums": "privfed.questions.local_points",
+    "Regrouping": "privfed.deep.training.regrouping",
     "RelativeSums": "privfed.questions.bounded_sums",
     "RowSums": "privfed.algorithms.private.baselines",
     "SeededMeans": "privfed.algorithms.local_centers.fkm",
     "SizeSums": "privfed.questions.bounded_sums",
+    "SketchedUpdates": "privfed.deep.training.rounds",
     "Slots": "privfed.questions.slots",
     "SquareSum": "privfed.algorithms.private.moments",
     "SteppedMeans": "privfed.algorithms.local_centers.fkm",
+    "Training": "privfed.deep.training.local",
     "WeightedCentroids": "privfed.algorithms.kmeans.weighted",
     "WeightedFuzzyCentroids": "privfed.algorithms.fuzzy.fuzzy_sums",
 }

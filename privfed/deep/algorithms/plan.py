@@ -38,6 +38,7 @@ class Plan:
         sample_rate: chance of a row to be in a batch.
         max_grad_norm: that rows' gradients are clipped to.
         rows: public number of rows that sums of gradients are divided by.
+        rehearsal: noise repeats, and protects nobody.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Plan:
     sample_rate: float = 0.0
     max_grad_norm: float = 1.0
     rows: int = 1
+    rehearsal: bool = False
 
     def training(self, round_number: int) -> Training:
         """Return the training of a round."""
@@ -76,6 +78,7 @@ class Plan:
             max_grad_norm=self.max_grad_norm,
             rows=self.rows,
             trainings=self.rounds,
+            rehearsal=self.rehearsal,
         )
 
     def trainer(self, n_columns: int) -> Trainer:

@@ -29,7 +29,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import ERRORS
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
-from privfed.privacy.sampler import RandomBits, SecureBits, discrete_gaussian
+from privfed.privacy.sampler import RandomBits, discrete_gaussian
 
 STEPS = 2.0**38
 """Least number of steps of the grid within the clipping norm."""
@@ -78,7 +78,7 @@ def private_sgd(
     features: FloatArray,
     labels: Labels,
     words: Words,
-    bits: RandomBits | None = None,
+    source: RandomBits,
 ) -> FloatArray:
     """Return the model after the steps of DP-SGD, float64 of shape (n_parameters,).
 
@@ -88,9 +88,9 @@ def private_sgd(
         features: rows, float64 of shape (n_rows, n_features); perhaps none.
         labels: their classes.
         words: of DP-SGD.
-        bits: where batches and noise come from; None for the operating system's generator.
+        source: where batches and noise come from: `SecureBits()` for what is claimed.
     """
-    source, found = SecureBits() if bits is None else bits, start.copy()
+    found = start.copy()
     step = 2.0 ** (math.frexp(words.max_grad_norm / STEPS)[1] - 1)
     reach = words.max_grad_norm / step * CHARGED
     sigma = max(LEAST_SIGMA, math.sqrt((words.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))

@@ -125,7 +125,10 @@ class Training(Part):
         if self.timed:
             now = (features[:, -2] <= self.round) & (self.round < features[:, -1])
             features, labels = features[now, :-TIMES], labels[now]
-        if labels.size and not (labels.min() >= 0 and labels.max() < self.n_classes):
+        known = (labels >= 0) & (labels < self.n_classes)
+        if self.private:
+            return features[known], labels[known]
+        if not known.all():
             raise DataError(f"labels must be classes 0 to {self.n_classes - 1}; encode them.")
         return features, labels
 

@@ -89,21 +89,21 @@ class Round(Question):
         """W_G, the mean of the clusters' models (section II-B of DCFL)."""
         return np.asarray(self.models.mean(axis=0))
 
-    def trained(self, client: ClientData) -> Memory:
+    def trained(self, client: ClientData, generator: np.random.Generator) -> Memory:
         """Have a client train in this round, once; return what it remembers of it."""
         memory = memory_of(client)
         self.before.apply(memory)
         if memory.round == self.training.round and memory.update is not None:
             return memory
-        memory.label = self._own(client, memory)
+        memory.label = self._own(client, memory, generator)
         memory.structure, memory.origin = self.structure, memory.label
         memory.start = self.models[memory.label]
-        memory.update = self._update(client, memory, memory.start)
+        memory.update = self._update(client, memory, memory.start, generator)
         memory.round = self.training.round
         memory.labels[memory.round] = memory.label
         return memory
 
-    def _own(self, client: ClientData, memory: Memory) -> int:
+    def _own(self, client: ClientData, memory: Memory, generator: np.random.Generator) -> int:
         """Return a client's cluster in this round."""
         if len(self.models) == 1:
             return 0
@@ -112,7 +112,7 @@ class Round(Question):
         if memory.structure == self.structure or (self.numbered and 0 <= memory.label < len(self.models)):
             return memory.label
         average = self._average
-        update = self._update(client, memory, average)
+        update = self._update(client, memory, average, generator)
         starts = np.broadcast_to(average, self.models.shape)
         nearest = distances_to(starts, self.models, average, average + update, self.metric)
         return int(nearest.argmin())
@@ -125,7 +125,9 @@ class Round(Question):
         losses = [float(trainer.losses(model, features, labels).mean()) for model in self.models]
         return int(np.nan_to_num(losses, nan=np.inf).argmin())
 
-    def _update(self, client: ClientData, memory: Memory, start: FloatArray) -> FloatArray:
+    def _update(
+        self, client: ClientData, memory: Memory, start: FloatArray, generator: np.random.Generator
+    ) -> FloatArray:
         """Train, and with DP-SGD pay for it first.
 
         Raises:
@@ -135,7 +137,7 @@ class Round(Question):
             if memory.trainings >= self.training.trainings:
                 raise PolicyError("policy:budget")
             memory.trainings += 1
-        return self.training.update(client, start)
+        return self.training.update(client, start, generator)
 
     def _weight(self, client: ClientData) -> float:
         return float(len(self.training.rows_of(client)[1])) if self.training.by_rows else 1.0
@@ -192,7 +194,7 @@ class SketchedUpdates(Round):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients, one after the other."""
-        return [self._sketch(self.trained(client)) for client in clients]
+        return [self._sketch(self.trained(client, generators[i])) for i, client in enumerate(clients)]
 
     def _sketch(self, memory: Memory) -> Statistics:
         origin = np.zeros(len(self.models))
@@ -245,7 +247,7 @@ class AveragedUpdates(Round):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients, one after the other."""
-        return [self._in_its_row(client, self.trained(client)) for client in clients]
+        return [self._in_its_row(one, self.trained(one, generators[i])) for i, one in enumerate(clients)]
 
     def _in_its_row(self, client: ClientData, memory: Memory) -> Statistics:
         self.after.apply(memory)

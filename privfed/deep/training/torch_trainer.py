@@ -1,9 +1,9 @@
 """Any torch module and loss as a trainer. Only this module imports torch, and Opacus (extra `privfed[deep]`).
 
-The module is given rows of flat features (n_rows, n_features), as float64: begin with `torch.nn.Unflatten` where it
-wants images. It runs in evaluation mode, so that equal arguments give equal results: dropout is off. Statistics
-over a batch (BatchNorm) are refused: they would carry one row into another one's gradient, and are no parameters;
-take GroupNorm or LayerNorm. Rows' own gradients are those of Opacus' `GradSampleModule`.
+The module is given rows of flat features (n_rows, n_features), as float64: begin with `torch.nn.Unflatten`
+where it wants images. It runs in evaluation mode, so that equal arguments give equal results: dropout is off.
+Statistics over a batch (BatchNorm) are refused: they would carry one row into another one's gradient, and are
+no parameters; take GroupNorm or LayerNorm. Rows' own gradients are those of Opacus' `GradSampleModule`.
 """
 
 from __future__ import annotations

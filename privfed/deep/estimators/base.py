@@ -1,0 +1,315 @@
+"""What all estimators of models share: their words, from `fit` through a federation to fitted models."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Algorithm
+from privfed.core.domain import Domain, FloatArray
+from privfed.core.federation import Federation, Watcher
+from privfed.core.messages import Array
+from privfed.core.policy import ClientPolicy
+from privfed.core.secure_sum import SecureSum
+from privfed.core.transcript import Transcript
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan
+from privfed.deep.estimators.claims import dp_sgd_claim
+from privfed.deep.estimators.resuming import remembered
+from privfed.deep.estimators.words import check_private, check_words, noised_plan, plan_of, timed_domain
+from privfed.deep.training.memory import memory_of
+from privfed.deep.training.trainer import Labels, trainer_of
+from privfed.errors import ArgumentError, ResumeError
+from privfed.estimators.claimed import Claimed
+from privfed.estimators.not_fitted import NotFittedError
+from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
+from privfed.federation.claim import claim_of
+from privfed.federation.clients import Clients, gather
+from privfed.federation.run_dir import folder_to_resume
+from privfed.federation.simulation import Simulation, simulate
+from privfed.privacy.privacy import Privacy
+
+
+class FederatedModel(Claimed):
+    """Base of the estimators of models. Subclasses name their algorithm, and may add words of their own.
+
+    Args:
+        model: a registered model's name ("softmax"), or a torch module of flat float64 features.
+        loss: with a torch module: from scores and labels to the mean loss; None for the cross-entropy.
+        n_classes: labels are 0 to n_classes - 1.
+        rounds: rounds of communication.
+        epochs: passes over a client's rows in a round.
+        batch_size: rows of a batch; None for all of a client's.
+        learning_rate: of the clients' SGD.
+        learning_rate_decay: factor of the learning rate from round to round.
+        max_update_norm: L2 norm that a client's update is clipped to.
+        weighting: "clients": all count alike; or "rows": by their rows.
+        timed: whether the last two columns of X say when a row is there: the first round, and the first
+            round without it. A client's data change so (drift).
+        clients_per_round: clients drawn for each round; None asks all.
+        cohorts: an explicit schedule in its place: a list of client positions for each round. Clients that
+            are not in the first lists join later, and those that are left out for a while come back.
+        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
+        privacy: None, or a `privfed.Privacy`. At unit "record" each client trains by DP-SGD, with noise of
+            its own (noise="local"); at unit "client" its clipped update is noised.
+        sample_rate: with DP-SGD, the chance of a row to be in a step's batch.
+        max_grad_norm: with DP-SGD, L2 norm that a row's gradient is clipped to.
+        noise_multiplier: with DP-SGD, ratio of the noise's standard deviation to `max_grad_norm`; None for
+            the least that the claim allows over all rounds.
+        rows_per_client: with DP-SGD, a public number of rows that sums of gradients are divided by.
+        engine: None, or a `privfed.Simulation` with faults.
+        policy: a `privfed.ClientPolicy`.
+        domain: declared domain of the features, or None to find the ranges by a sum.
+        run_dir: folder for the transcript, or None.
+        random_state: seed of models, batches, projections and cohorts.
+
+    Attributes:
+        models_: parameters of each cluster's model, float64 of shape (n_clusters, n_parameters).
+        history_: models at the start and after each round.
+        labels_: each client's own cluster, as it knows it; -1 for none.
+        labels_history_: the same after each round, integers of shape (rounds, n_clients).
+        regrouped_: what each round decided about clusters, where the algorithm decides anything.
+        n_iter_: rounds.
+        privacy_spent_: what is claimed, and against whom; None without differential privacy.
+        transcript_: record of the run; federation_: answers further questions.
+    """
+
+    _estimator_type = "classifier"
+
+    def __init__(
+        self,
+        model: Any = "softmax",
+        *,
+        n_classes: int = 2,
+        loss: Any = None,
+        rounds: int = 10,
+        epochs: int = 1,
+        batch_size: int | None = 32,
+        learning_rate: float = 0.1,
+        learning_rate_decay: float = 1.0,
+        max_update_norm: float = 10.0,
+        weighting: Literal["clients", "rows"] = "clients",
+        timed: bool = False,
+        clients_per_round: int | None = None,
+        cohorts: Sequence[Sequence[int]] | None = None,
+        protocol: str | SecureSum = "masked",
+        privacy: Privacy | None = None,
+        sample_rate: float = 0.1,
+        max_grad_norm: float = 1.0,
+        noise_multiplier: float | None = None,
+        rows_per_client: int | None = None,
+        engine: Simulation | None = None,
+        policy: ClientPolicy | None = None,
+        domain: Domain | None = None,
+        run_dir: str | Path | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        given = locals()
+        for name in _PARAMETERS:
+            setattr(self, name, given[name])
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        """Say the words of the base in the subclass's signature, as scikit-learn and studies read them."""
+        super().__init_subclass__(**words)
+        if "__init__" not in vars(cls):
+            return
+        own = inspect.signature(cls.__init__).parameters.values()
+        kept = [one for one in own if one.kind is not one.VAR_KEYWORD]
+        named = {one.name for one in kept}
+        shared = [one for name, one in _PARAMETERS.items() if name not in named]
+        ordered = sorted([*kept, *shared], key=lambda one: one.kind)
+        cls.__init__.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+
+    model: Any
+    loss: Any
+    n_classes: int
+    rounds: int
+    timed: bool
+    clients_per_round: int | None
+    cohorts: Sequence[Sequence[int]] | None
+    protocol: str | SecureSum
+    privacy: Privacy | None
+    engine: Simulation | None
+    policy: ClientPolicy | None
+    domain: Domain | None
+    run_dir: str | Path | None
+    random_state: Any
+
+    @abstractmethod
+    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+        """Check the estimator's own words and return the algorithm.
+
+        Raises:
+            ArgumentError: a word is out of its bounds.
+        """
+
+    def _secure_sum(self) -> SecureSum:
+        """Return the protocol of the sums."""
+        return protocol_of(self.protocol)
+
+    @property
+    def _by_dp_sgd(self) -> Privacy | None:
+        """The privacy of a fit by DP-SGD; None for all others."""
+        return self.privacy if self.privacy is not None and self.privacy.unit == "record" else None
+
+    def fit(self, X: Any, y: Any, client_names: Iterable[Any] | None = None) -> FederatedModel:
+        """Train on the data of several clients.
+
+        Args:
+            X: a list of tables of shape (n_i, n_columns), one a client.
+            y: a list of arrays of integer labels, one a client.
+            client_names: of the clients; None to call them 0, 1, ...
+        """
+        return self.fit_clients(self._gather(X, y, client_names))
+
+    def resume(self, X: Any, y: Any, client_names: Iterable[Any] | None = None) -> FederatedModel:
+        """Finish the run in `run_dir` with the same clients; each trains again what it did before, to itself.
+
+        Raises:
+            ResumeError: the run is another one, or by DP-SGD: what clients remembered is gone, and to train
+                again would be to spend again.
+        """
+        if self._by_dp_sgd is not None:
+            raise ResumeError(
+                "a run by DP-SGD cannot be resumed: clients would train again with fresh noise, which "
+                "nothing pays for. Begin a new one in another folder, with what is left of the budget."
+            )
+        return self.fit_clients(self._gather(X, y, client_names), resume=True)
+
+    def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
+        check_words(self.get_params(deep=False))
+        if self.privacy is not None:
+            check_private(self.get_params(deep=False), self.privacy)
+        if y is None:
+            raise ArgumentError("training needs labels: pass y, a list with one array of integers a client.")
+        clients = gather(X, None, y, names=names, private=self.privacy is not None)
+        domain = self._declared(clients)
+        if domain is None:
+            return clients
+        if self.privacy is None:
+            return gather(X, None, y, names=names, domain=domain)
+        # Each client moves its own rows into the domain: that rows lay outside is not told.
+        return replace(clients, data=tuple(data.inside(domain) for data in clients.data))
+
+    def _declared(self, clients: Clients) -> Domain | None:
+        """Return the declared domain, of all columns."""
+        domain = self.domain if self.privacy is None else self.privacy.domain
+        return timed_domain(domain, self.timed, clients.n_features, self.rounds)
+
+    def fit_clients(
+        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
+    ) -> FederatedModel:
+        """Train on named clients; `watch` is called after every sum with its index, question and total."""
+        seed, domain = self._seed(resume), self._declared(clients)
+        plan = self._plan(seed)
+        algorithm = self._algorithm(plan)
+        # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
+        noised = None if self.privacy is None or self._by_dp_sgd else self.privacy
+        if noised is not None and domain is not None:
+            noised = replace(noised, domain=domain)
+        configuration = self._agreement(clients, algorithm, seed, domain, noised)
+        self.federation_: Federation = simulate(
+            clients,
+            self._secure_sum(),
+            configuration,
+            policy=self.policy,
+            domain=domain,
+            run_dir=self.run_dir,
+            simulation=self.engine,
+            resume=resume,
+            watch=watch,
+            spare=0.0 if noised is None else noised.spare,
+        )
+        if resume:
+            remembered(self.federation_, clients, seed)
+        self._keep(self.federation_.run(algorithm), plan, clients)
+        return self
+
+    def _seed(self, resume: bool) -> int:
+        if not resume:
+            return seed_from(self.random_state)
+        agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
+        return agreed if self.privacy is None else self.privacy.unseeded(agreed)
+
+    def _plan(self, seed: int) -> Plan:
+        words = self.get_params(deep=False)
+        sampled = self.clients_per_round is not None or self.cohorts is not None
+        if self._by_dp_sgd is None:
+            return plan_of(words, seed, sampled)
+        return noised_plan(words, self._by_dp_sgd, seed, sampled)
+
+    def _agreement(
+        self,
+        clients: Clients,
+        algorithm: Algorithm[ModelsOutcome],
+        seed: int,
+        domain: Domain | None,
+        noised: Privacy | None,
+    ) -> Configuration:
+        """Return what the parties of a fit agree on."""
+        return configuration_of(
+            clients,
+            self._secure_sum(),
+            algorithm=json.dumps({"algorithm": type(self).__name__, "runs": repr(algorithm)}, sort_keys=True),
+            max_sums=algorithm.max_sums,
+            rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
+            seed=seed if self.privacy is None else self.privacy.seeded(seed),
+            domain=domain if noised is None else None,
+            privacy=noised,
+        )
+
+    def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
+        if not self.federation_.finished:
+            self.federation_.transcript.ended({"models": Array.of(outcome.models)})
+        self.transcript_ = self.federation_.transcript
+        self.models_ = np.array(outcome.models)
+        self.history_ = [np.array(models) for models in outcome.history]
+        self.regrouped_ = list(outcome.regrouped)
+        self.n_iter_, self.n_features_in_ = plan.rounds, clients.n_features
+        self._plan_ = plan
+        self.privacy_claim_ = (
+            claim_of(self.federation_, self._secure_sum())
+            if self._by_dp_sgd is None
+            else dp_sgd_claim(self._by_dp_sgd, plan)
+        )
+        memories = [memory_of(data) for data in clients.data]
+        rounds = range(1, plan.rounds + 1)
+        self.labels_history_ = np.array([[one.labels.get(t, -1) for one in memories] for t in rounds])
+        current = [one.label if one.structure == outcome.structure else -1 for one in memories]
+        self.labels_ = np.array(current, dtype=np.int64)
+
+    def _model(self, cluster: int) -> FloatArray:
+        if not hasattr(self, "models_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        if not 0 <= cluster < len(self.models_):
+            raise ArgumentError(f"cluster must lie in [0, {len(self.models_) - 1}], got cluster={cluster}.")
+        return np.asarray(self.models_[cluster])
+
+    def predict(self, X: npt.ArrayLike, cluster: int = 0) -> Labels:
+        """Return the classes that a cluster's model gives, int64 of shape (n_rows,).
+
+        Args:
+            X: features, float64 of shape (n_rows, n_features), without times.
+            cluster: whose model; a client's own is in `labels_`.
+        """
+        return self.classify(self._model(cluster), X)
+
+    def classify(self, parameters: FloatArray, X: npt.ArrayLike) -> Labels:
+        """Return the classes that any parameters of the model give, such as those of `history_`."""
+        rows = np.asarray(X, dtype=np.float64)
+        trainer = trainer_of(self._plan_.model, rows.shape[1], self._plan_.n_classes)
+        return trainer.predict(parameters, rows)
+
+
+_PARAMETERS = {
+    name: one for name, one in inspect.signature(FederatedModel.__init__).parameters.items() if name != "self"
+}
+"""The words that all estimators of models share."""

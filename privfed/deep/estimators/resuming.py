@@ -1,0 +1,35 @@
+"""Rebuilding what clients remembered, when a run is resumed in a new process."""
+
+from __future__ import annotations
+
+from privfed.core.federation import Federation, client_generator
+from privfed.core.question import Question, question_from_bytes
+from privfed.deep.training.rounds import ClusterSizes, Round
+from privfed.federation.clients import Clients
+from privfed.privacy.noised import Noised
+from privfed.questions.slots import Slots
+
+
+def remembered(federation: Federation, clients: Clients, seed: int) -> None:
+    """Have each client answer the recorded questions again, to itself: nothing is sent.
+
+    Training repeats to the last bit, so that a client remembers what it did before.
+
+    Args:
+        federation: whose transcript is replayed.
+        clients: with their rows.
+        seed: of the clients' randomness.
+    """
+    for index, (asked, total) in enumerate(federation.transcript.totals()):
+        question = _inner(question_from_bytes(asked.question))
+        if not isinstance(question, Round | ClusterSizes):
+            continue
+        for i in total.contributors:
+            data, _ = clients.data[i].within(question.ranges)
+            question.answer(data, client_generator(seed, clients.names[i], index))
+
+
+def _inner(question: Question) -> Question:
+    while isinstance(question, Slots | Noised):
+        question = question.inner
+    return question

@@ -1,0 +1,166 @@
+"""From an estimator's words to a plan and a budget: checks, the model's name, and the noise of DP-SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from privfed.core.domain import Box, Domain
+from privfed.deep.algorithms.plan import Plan
+from privfed.deep.training.accounting import epsilon_of, noise_for
+from privfed.deep.training.local import TIMES
+from privfed.deep.training.trainer import MODELS
+from privfed.errors import ArgumentError, BudgetError, PrivacyError
+from privfed.estimators.checks import check_integer, check_number
+from privfed.privacy.privacy import Privacy
+
+WEIGHTINGS = ("clients", "rows")
+
+
+def model_name(model: Any, loss: Any) -> str:
+    """Return the registered name of a model; a torch module is registered under one that follows from it.
+
+    Raises:
+        ArgumentError: no such model, a loss that nothing uses, or torch is not installed.
+    """
+    if isinstance(model, str):
+        if loss is not None:
+            raise ArgumentError("loss goes with a torch module; a registered model has its own.")
+        MODELS.find(model)
+        return model
+    if find_spec("torch") is None or find_spec("opacus") is None:
+        raise ArgumentError(
+            f"model must be one of {', '.join(MODELS.names())}, or a torch module, with torch and opacus "
+            f"installed (pip install 'privfed[deep]'); got {type(model).__name__}."
+        )
+    from privfed.deep.training.torch_trainer import TorchTrainer
+
+    return TorchTrainer(model, loss).register()
+
+
+def check_words(words: Mapping[str, Any]) -> None:
+    """Check the words that all estimators of models share.
+
+    Raises:
+        ArgumentError: one is out of its bounds.
+    """
+    check_integer("n_classes", words["n_classes"], 2)
+    for name in ("rounds", "epochs"):
+        check_integer(name, words[name], 1)
+    for name in ("batch_size", "clients_per_round", "rows_per_client"):
+        if words[name] is not None:
+            check_integer(name, words[name], 1)
+    for name in ("learning_rate", "learning_rate_decay", "max_update_norm", "max_grad_norm"):
+        check_number(name, words[name], 0.0, open_low=True)
+    check_number("sample_rate", words["sample_rate"], 0.0, 1.0, open_low=True)
+    if words["noise_multiplier"] is not None:
+        check_number("noise_multiplier", words["noise_multiplier"], 0.0, open_low=True)
+    if words["weighting"] not in WEIGHTINGS:
+        raise ArgumentError(f"weighting must be one of {WEIGHTINGS}, got {words['weighting']!r}.")
+
+
+def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
+    """Check that a claim can be given.
+
+    Raises:
+        PrivacyError: there is no proof for it; the message names the alternative.
+    """
+    if words["weighting"] == "rows":
+        raise PrivacyError('numbers of rows are not noised; under privacy use weighting="clients".')
+    if privacy.noise == "server":
+        raise PrivacyError('models are sent to clients, who train them; use noise="local" or "distributed".')
+    if privacy.unit == "client":
+        return
+    if privacy.neighbours != "add-remove":
+        raise PrivacyError(
+            'DP-SGD, whose batches are by chance, is for records added or removed: neighbours="add-remove".'
+        )
+    if privacy.noise != "local" or privacy.mechanism != "gaussian":
+        raise PrivacyError(
+            'at unit "record" each client trains by DP-SGD, with noise of its own: noise="local" and '
+            'mechanism="gaussian"; shared noise is for unit="client".'
+        )
+    if words["rows_per_client"] is None:
+        raise PrivacyError(
+            "DP-SGD divides sums of gradients by a public number of rows: pass rows_per_client, about what a "
+            "client holds, known without looking."
+        )
+    policy = words["policy"]
+    if policy is not None and policy.coarsens:
+        raise PrivacyError("min_count and count_multiple depend on the data; leave them out under privacy.")
+
+
+def timed_domain(domain: Domain | None, timed: bool, n_columns: int, rounds: int) -> Domain | None:
+    """Return a domain of the features as one of all columns: with times, these lie in the rounds.
+
+    Raises:
+        ArgumentError: times are columns of a ball.
+    """
+    if domain is None or not timed:
+        return domain
+    if not isinstance(domain, Box):
+        raise ArgumentError("rows with times need a Box for a domain, got a Ball.")
+    low, high = domain.bounds(n_columns - TIMES)
+    last = float(rounds + 1)
+    return Box(np.append(low, [0.0, 0.0]), np.append(high, [last, last]), domain.max_rows)
+
+
+def plan_of(words: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
+    """Return the plan of a run, without noise."""
+    return Plan(
+        model=model_name(words["model"], words["loss"]),
+        n_classes=words["n_classes"],
+        timed=words["timed"],
+        rounds=words["rounds"],
+        epochs=words["epochs"],
+        batch_size=words["batch_size"],
+        learning_rate=words["learning_rate"],
+        learning_rate_decay=words["learning_rate_decay"],
+        max_update_norm=words["max_update_norm"],
+        by_rows=words["weighting"] == "rows",
+        seed=seed,
+        sampled=sampled,
+    )
+
+
+def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: bool) -> Plan:
+    """Return the plan of a run by DP-SGD, with the least noise that the claim allows, or with the given one.
+
+    Raises:
+        BudgetError: the given noise is too little for all rounds; nothing is asked.
+        PrivacyError: no noise is enough.
+    """
+    rate, rounds = float(words["sample_rate"]), words["rounds"]
+    steps = max(1, round(words["epochs"] / rate))
+    multiplier = words["noise_multiplier"]
+    if multiplier is None:
+        multiplier = noise_for(privacy.epsilon, privacy.delta, rate, steps * rounds)
+    allowed = _affordable(float(multiplier), rate, steps, rounds, privacy)
+    if allowed < rounds:
+        raise BudgetError(
+            f"noise_multiplier={multiplier:g} pays for {allowed} of {rounds} rounds under epsilon="
+            f"{privacy.epsilon:g} and delta={privacy.delta:g}; nothing was trained. Take rounds={allowed}, "
+            "more noise, or noise_multiplier=None for as much as is needed."
+        )
+    return replace(
+        plan_of(words, seed, sampled),
+        noise_multiplier=float(multiplier),
+        sample_rate=rate,
+        max_grad_norm=float(words["max_grad_norm"]),
+        rows=words["rows_per_client"],
+        rehearsal=privacy.noise_seed is not None,
+    )
+
+
+def _affordable(multiplier: float, rate: float, steps: int, rounds: int, privacy: Privacy) -> int:
+    """Return how many rounds, up to those planned, are within the claim."""
+    low, high = 0, rounds
+    while low < high:
+        middle = (low + high + 1) // 2
+        within = epsilon_of(multiplier, rate, steps * middle, privacy.delta) <= privacy.epsilon
+        low, high = (middle, high) if within else (low, middle - 1)
+    return low
