@@ -11,6 +11,7 @@ from privfed.core.configuration import Configuration
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.errors import PolicyError
+from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.keys import bound, expand
 from privfed.protocols.crypto.keystream import keystream
 from privfed.questions.slots import Slots
@@ -28,6 +29,9 @@ def check_slots(question: Question, configuration: Configuration, answered: int)
         PolicyError: the agreed number of such sums is spent, sums open over too few clients, or the number
             of slots is not that of clients.
     """
+    if isinstance(question, Noised):
+        # Noise is alike in all slots: moving it with what it hides changes nothing about it.
+        question = question.inner
     if not isinstance(question, Slots):
         return None
     terms = configuration.terms

@@ -17,6 +17,9 @@ from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.domain import Ranges
 from privfed.core.question import Question
+from privfed.deep.training.local import Training
+from privfed.deep.training.regrouping import Regrouping
+from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
 from privfed.questions.bounded_metrics import (
     BoundedDistances,
@@ -79,6 +82,33 @@ def _noised(ranges: Ranges, centers: np.ndarray) -> Noised:
         limits=np.array([1.0, 3.0]),
         rehearsal=True,
     )
+
+
+def _round(ranges: Ranges, n_models: int, **words: Any) -> dict[str, Any]:
+    """Words of a round of training in so many clusters, of rows of three classes."""
+    training = Training(
+        model="softmax",
+        n_classes=3,
+        timed=False,
+        round=1,
+        epochs=2,
+        batch_size=2,
+        learning_rate=0.1,
+        max_update_norm=0.5,
+        by_rows=bool(words.pop("by_rows", False)),
+        seed=3,
+    )
+    shared = {
+        "ranges": ranges,
+        "training": training,
+        "models": np.random.default_rng(5).normal(size=(n_models, 3 * (ranges.n_features + 1))),
+        "structure": 0,
+        "choice": "kept",
+        "metric": "complete",
+        "numbered": False,
+        "before": Regrouping.none(),
+    }
+    return shared | words
 
 
 EXAMPLES: dict[str, Make] = {
@@ -185,6 +215,12 @@ EXAMPLES: dict[str, Make] = {
     "BoundedScatter": lambda r, c: BoundedScatter(ranges=r, centers=c),
     "BoundedSpread": lambda r, c: BoundedSpread(ranges=r, centers=c),
     "BoundedTable": lambda r, c: BoundedTable(ranges=r, centers=c, n_labels=3),
+    "AveragedUpdates": lambda r, c: AveragedUpdates(**_round(r, 2), after=Regrouping.none()),
+    "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
+        **_round(r, 3, choice="lowest-loss", by_rows=True), after=Regrouping.none()
+    ),
+    "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
+    "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping.none(), structure=0, n_clusters=2),
 }
 
 RECORD_WISE = {

@@ -48,3 +48,47 @@ def affinity(similarities: np.ndarray, damping: float = 0.5, steps: int = 400) -
                 a[i, k] = damping * a[i, k] + (1 - damping) * new
     exemplars = [k for k in range(n) if r[k, k] + a[k, k] > 0]
     return [i if i in exemplars else max(exemplars, key=lambda k: s[i, k]) for i in range(n)]
+
+
+def algorithm_1(update, start, cohorts):  # type: ignore[no-untyped-def]
+    """Algorithm 1 of DCFL, client by client; `update(client, model, round)` is LOCALUPDATE.
+
+    Returns each client's model at the end of each round, for the clients that took part.
+    """
+    clusters, models, known, history = {0: set()}, {0: start}, set(), []
+    for number, cohort in enumerate(cohorts, start=1):
+        average = np.mean(list(models.values()), axis=0)
+        for client in cohort:
+            if client in known:
+                continue
+            delta = update(client, average, number) if len(models) > 1 else None
+            nearest = (
+                next(iter(models))
+                if delta is None
+                else min(models, key=lambda j: distance(average, models[j], average, average + delta))
+            )
+            clusters[nearest].add(client)
+            known.add(client)
+        own = {i: j for j, members in clusters.items() for i in members}
+        starts = {i: models[own[i]] for i in cohort}
+        ends = {i: starts[i] + update(i, starts[i], number) for i in cohort}
+        for j, members in clusters.items():
+            present = [i for i in cohort if i in members]
+            if present:
+                models[j] = np.mean([ends[i] for i in present], axis=0)
+        table = np.array(
+            [
+                [0.0 if a == b else distance(starts[a], ends[a], starts[b], ends[b]) for b in cohort]
+                for a in cohort
+            ]
+        )
+        labels = [own[i] for i in cohort]
+        if len(clusters) == 1 or (len(set(labels)) > 1 and dunn(table, labels) < 1):
+            exemplars = affinity(-table)
+            clusters, models = {}, {}
+            for j, exemplar in enumerate(sorted(set(exemplars))):
+                members = [i for i, e in zip(cohort, exemplars, strict=True) if e == exemplar]
+                clusters[j], models[j] = set(members), np.mean([ends[i] for i in members], axis=0)
+            known = set(cohort)
+        history.append({i: models[j] for j, members in clusters.items() for i in members if i in cohort})
+    return history

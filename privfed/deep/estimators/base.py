@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +16,11 @@ from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.federation import Federation, Watcher
 from privfed.core.messages import Array
-from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.estimators.claims import dp_sgd_claim
+from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import check_private, check_words, noised_plan, plan_of, timed_domain
 from privfed.deep.training.memory import memory_of
@@ -30,118 +28,28 @@ from privfed.deep.training.trainer import Labels, trainer_of
 from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.claimed import Claimed
 from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.parameters.declaring import parameters
 from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather
 from privfed.federation.run_dir import folder_to_resume
-from privfed.federation.simulation import Simulation, simulate
+from privfed.federation.simulation import simulate
 from privfed.privacy.privacy import Privacy
 
 
-class FederatedModel(Claimed):
-    """Base of the estimators of models. Subclasses name their algorithm, and may add words of their own.
-
-    Args:
-        model: a registered model's name ("softmax"), or a torch module of flat float64 features.
-        loss: with a torch module: from scores and labels to the mean loss; None for the cross-entropy.
-        n_classes: labels are 0 to n_classes - 1.
-        rounds: rounds of communication.
-        epochs: passes over a client's rows in a round.
-        batch_size: rows of a batch; None for all of a client's.
-        learning_rate: of the clients' SGD.
-        learning_rate_decay: factor of the learning rate from round to round.
-        max_update_norm: L2 norm that a client's update is clipped to.
-        weighting: "clients": all count alike; or "rows": by their rows.
-        timed: whether the last two columns of X say when a row is there: the first round, and the first
-            round without it. A client's data change so (drift).
-        clients_per_round: clients drawn for each round; None asks all.
-        cohorts: an explicit schedule in its place: a list of client positions for each round. Clients that
-            are not in the first lists join later, and those that are left out for a while come back.
-        protocol: "plain", "masked", or a configured object of `privfed.protocols`.
-        privacy: None, or a `privfed.Privacy`. At unit "record" each client trains by DP-SGD, with noise of
-            its own (noise="local"); at unit "client" its clipped update is noised.
-        sample_rate: with DP-SGD, the chance of a row to be in a step's batch.
-        max_grad_norm: with DP-SGD, L2 norm that a row's gradient is clipped to.
-        noise_multiplier: with DP-SGD, ratio of the noise's standard deviation to `max_grad_norm`; None for
-            the least that the claim allows over all rounds.
-        rows_per_client: with DP-SGD, a public number of rows that sums of gradients are divided by.
-        engine: None, or a `privfed.Simulation` with faults.
-        policy: a `privfed.ClientPolicy`.
-        domain: declared domain of the features, or None to find the ranges by a sum.
-        run_dir: folder for the transcript, or None.
-        random_state: seed of models, batches, projections and cohorts.
+@parameters
+class FederatedModel(ModelParameters, Claimed):
+    """Base of the estimators of models. Subclasses name their algorithm, and may add parameters of their own.
 
     Attributes:
         models_: parameters of each cluster's model, float64 of shape (n_clusters, n_parameters).
-        history_: models at the start and after each round.
-        labels_: each client's own cluster, as it knows it; -1 for none.
+        history_: models at the start and after each round; the number of clusters may change.
+        labels_: each client's own cluster, as the client knows it; -1 for none. With "slotted" updates the
+            server does not know it.
         labels_history_: the same after each round, integers of shape (rounds, n_clients).
         regrouped_: what each round decided about clusters, where the algorithm decides anything.
         n_iter_: rounds.
-        privacy_spent_: what is claimed, and against whom; None without differential privacy.
-        transcript_: record of the run; federation_: answers further questions.
     """
-
-    _estimator_type = "classifier"
-
-    def __init__(
-        self,
-        model: Any = "softmax",
-        *,
-        n_classes: int = 2,
-        loss: Any = None,
-        rounds: int = 10,
-        epochs: int = 1,
-        batch_size: int | None = 32,
-        learning_rate: float = 0.1,
-        learning_rate_decay: float = 1.0,
-        max_update_norm: float = 10.0,
-        weighting: Literal["clients", "rows"] = "clients",
-        timed: bool = False,
-        clients_per_round: int | None = None,
-        cohorts: Sequence[Sequence[int]] | None = None,
-        protocol: str | SecureSum = "masked",
-        privacy: Privacy | None = None,
-        sample_rate: float = 0.1,
-        max_grad_norm: float = 1.0,
-        noise_multiplier: float | None = None,
-        rows_per_client: int | None = None,
-        engine: Simulation | None = None,
-        policy: ClientPolicy | None = None,
-        domain: Domain | None = None,
-        run_dir: str | Path | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        given = locals()
-        for name in _PARAMETERS:
-            setattr(self, name, given[name])
-
-    def __init_subclass__(cls, **words: Any) -> None:
-        """Say the words of the base in the subclass's signature, as scikit-learn and studies read them."""
-        super().__init_subclass__(**words)
-        if "__init__" not in vars(cls):
-            return
-        own = inspect.signature(cls.__init__).parameters.values()
-        kept = [one for one in own if one.kind is not one.VAR_KEYWORD]
-        named = {one.name for one in kept}
-        shared = [one for name, one in _PARAMETERS.items() if name not in named]
-        ordered = sorted([*kept, *shared], key=lambda one: one.kind)
-        cls.__init__.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-
-    model: Any
-    loss: Any
-    n_classes: int
-    rounds: int
-    timed: bool
-    clients_per_round: int | None
-    cohorts: Sequence[Sequence[int]] | None
-    protocol: str | SecureSum
-    privacy: Privacy | None
-    engine: Simulation | None
-    policy: ClientPolicy | None
-    domain: Domain | None
-    run_dir: str | Path | None
-    random_state: Any
 
     @abstractmethod
     def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
@@ -202,7 +110,7 @@ class FederatedModel(Claimed):
     def _declared(self, clients: Clients) -> Domain | None:
         """Return the declared domain, of all columns."""
         domain = self.domain if self.privacy is None else self.privacy.domain
-        return timed_domain(domain, self.timed, clients.n_features, self.rounds)
+        return timed_domain(domain, self.timed, clients.n_features)
 
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
@@ -286,6 +194,13 @@ class FederatedModel(Claimed):
         current = [one.label if one.structure == outcome.structure else -1 for one in memories]
         self.labels_ = np.array(current, dtype=np.int64)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy holds; under differential privacy nothing that clients know of their rows."""
+        state = super().__getstate__()
+        return {
+            name: value for name, value in state.items() if "labels_" in state or name != "labels_history_"
+        }
+
     def _model(self, cluster: int) -> FloatArray:
         if not hasattr(self, "models_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
@@ -307,9 +222,3 @@ class FederatedModel(Claimed):
         rows = np.asarray(X, dtype=np.float64)
         trainer = trainer_of(self._plan_.model, rows.shape[1], self._plan_.n_classes)
         return trainer.predict(parameters, rows)
-
-
-_PARAMETERS = {
-    name: one for name, one in inspect.signature(FederatedModel.__init__).parameters.items() if name != "self"
-}
-"""The words that all estimators of models share."""

@@ -18,6 +18,9 @@ from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.estimators.checks import check_integer, check_number
 from privfed.privacy.privacy import Privacy
 
+LAST_ROUND = 2.0**20
+"""Latest time of a row."""
+
 WEIGHTINGS = ("clients", "rows")
 
 
@@ -94,8 +97,8 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
         raise PrivacyError("min_count and count_multiple depend on the data; leave them out under privacy.")
 
 
-def timed_domain(domain: Domain | None, timed: bool, n_columns: int, rounds: int) -> Domain | None:
-    """Return a domain of the features as one of all columns: with times, these lie in the rounds.
+def timed_domain(domain: Domain | None, timed: bool, n_columns: int) -> Domain | None:
+    """Return a domain of the features as one of all columns: times lie in [0, 2^20].
 
     Raises:
         ArgumentError: times are columns of a ball.
@@ -105,8 +108,7 @@ def timed_domain(domain: Domain | None, timed: bool, n_columns: int, rounds: int
     if not isinstance(domain, Box):
         raise ArgumentError("rows with times need a Box for a domain, got a Ball.")
     low, high = domain.bounds(n_columns - TIMES)
-    last = float(rounds + 1)
-    return Box(np.append(low, [0.0, 0.0]), np.append(high, [last, last]), domain.max_rows)
+    return Box(np.append(low, [0.0, 0.0]), np.append(high, [LAST_ROUND, LAST_ROUND]), domain.max_rows)
 
 
 def plan_of(words: Mapping[str, Any], seed: int, sampled: bool) -> Plan:

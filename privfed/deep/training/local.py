@@ -14,7 +14,7 @@ from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
 from privfed.core.question import ClientData, Part, register
 from privfed.deep.training.dp_sgd import private_sgd
-from privfed.deep.training.trainer import Labels, Trainer, trainer_of
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import RehearsalBits, SecureBits
 
@@ -104,8 +104,8 @@ class Training(Part):
 
     @property
     def declaration(self) -> Declaration:
-        """Code of the parties' own runs on rows, and may fail there."""
-        return Declaration(can_fail=True)
+        """A user's own model is the parties' code, which may fail on some rows."""
+        return Declaration(can_fail=self.model in MODELS.added())
 
     def trainer(self, n_columns: int) -> Trainer:
         """Return the model of rows with so many columns."""
@@ -159,8 +159,9 @@ class Training(Part):
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         rng = np.random.default_rng([self.seed, self.round])
         found, n = start.copy(), len(features)
-        for _ in range(self.epochs if n else 0):
-            order = rng.permutation(n)
-            for batch in np.split(order, range(self.batch_size or n, n, self.batch_size or n)):
-                found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
+        with np.errstate(all="ignore"):  # What does not stay finite is no update.
+            for _ in range(self.epochs if n else 0):
+                order = rng.permutation(n)
+                for batch in np.split(order, range(self.batch_size or n, n, self.batch_size or n)):
+                    found -= self.learning_rate * trainer.gradient(found, features[batch], labels[batch])
         return found

@@ -173,7 +173,7 @@ class SketchedUpdates(Round):
     @property
     def declaration(self) -> Declaration:
         """No counts of rows; a user's own model may fail on some."""
-        return Declaration(can_fail=True)
+        return Declaration(can_fail=self.training.declaration.can_fail)
 
     @property
     def longest(self) -> float:
@@ -229,7 +229,7 @@ class AveragedUpdates(Round):
     def declaration(self) -> Declaration:
         """Rows of the clients in each cluster, where these weigh updates."""
         counts = (RowCounts("rows", ("update", "origin")),) if self.training.by_rows else ()
-        return Declaration(row_counts=counts, can_fail=True)
+        return Declaration(row_counts=counts, can_fail=self.training.declaration.can_fail)
 
     @cached_property
     def spec(self) -> StatisticsSpec:

@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.core.question import ClientData
+from privfed.deep.training.dp_sgd import CHARGED, STEPS, private_sgd
+from privfed.deep.training.local import Training
+from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.errors import ArgumentError, DataError
+from privfed.privacy.sampler import RehearsalBits, SecureBits
+
+WORDS = {
+    "model": "softmax",
+    "n_classes": 3,
+    "timed": False,
+    "round": 1,
+    "epochs": 2,
+    "batch_size": 4,
+    "learning_rate": 0.2,
+    "max_update_norm": 100.0,
+    "by_rows": False,
+    "seed": 0,
+}
+PRIVATE = {"noise_multiplier": 1.0, "sample_rate": 0.5, "max_grad_norm": 0.7, "rows": 10, "trainings": 3}
+
+
+def rows(n: int, seed: int = 0) -> ClientData:
+    rng = np.random.default_rng(seed)
+    return ClientData(rng.normal(size=(n, 2)), rng.integers(0, 3, n))
+
+
+def update(client: ClientData, **words: object) -> np.ndarray:
+    training = Training(**{**WORDS, **words})  # type: ignore[arg-type]
+    return training.update(client, np.zeros(9), np.random.default_rng(0))
+
+
+def test_softmax_has_the_gradient_of_its_loss() -> None:
+    model, client = SoftmaxRegression(2, 3), rows(5)
+    assert client.labels is not None
+    at = np.random.default_rng(1).normal(size=9)
+    found = model.gradients(at, client.features, client.labels)
+    small = 1e-6
+    for j, direction in enumerate(np.eye(9)):
+        ahead = model.losses(at + small * direction, client.features, client.labels)
+        behind = model.losses(at - small * direction, client.features, client.labels)
+        assert np.allclose(found[:, j], (ahead - behind) / (2 * small), atol=1e-6)
+    assert np.allclose(found.mean(axis=0), model.gradient(at, client.features, client.labels))
+
+
+def test_training_is_sgd_step_by_step() -> None:
+    client, model, expected = rows(10), SoftmaxRegression(2, 3), np.zeros(9)
+    assert client.labels is not None
+    rng = np.random.default_rng([0, 1])
+    for _ in range(2):
+        order = rng.permutation(10)
+        for batch in (order[:4], order[4:8], order[8:]):
+            expected = expected - 0.2 * model.gradient(expected, client.features[batch], client.labels[batch])
+    assert np.array_equal(update(client), expected)
+
+
+def test_an_update_is_clipped_and_one_that_is_no_number_is_none() -> None:
+    assert np.linalg.norm(update(rows(10), max_update_norm=0.01)) <= 0.01
+    assert not update(ClientData(np.empty((0, 2)), np.empty(0, dtype=np.int64))).any()
+    far = ClientData(np.full((3, 2), 1e300), np.array([0, 1, 2]))
+    assert not update(far, learning_rate=1e20).any()
+
+
+def test_rows_with_times_are_trained_on_in_their_rounds_only() -> None:
+    client = rows(10)
+    assert client.labels is not None
+    times = np.repeat([[1.0, 3.0], [3.0, 9.0]], 5, axis=0)
+    timed = ClientData(np.hstack([client.features, times]), client.labels)
+    first = ClientData(client.features[:5], client.labels[:5])
+    assert np.array_equal(update(timed, timed=True, round=2), update(first, round=2))
+    assert not np.array_equal(update(timed, timed=True, round=3), update(first, round=3))
+    assert not update(timed, timed=True, round=9).any()
+
+
+def test_labels_are_needed_and_are_classes_but_under_dp_sgd_none_is_refused() -> None:
+    with pytest.raises(DataError, match="needs labels"):
+        update(ClientData(np.zeros((2, 2))))
+    strange = ClientData(np.zeros((2, 2)), np.array([0, 7]))
+    with pytest.raises(DataError, match="classes 0 to 2"):
+        update(strange)
+    assert update(strange, **PRIVATE).any()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"max_update_norm": float("inf")},
+        {"seed": 2**32},
+        {**PRIVATE, "sample_rate": 0.0},
+        {**PRIVATE, "noise_multiplier": -1.0},
+        {**PRIVATE, "by_rows": True},
+        {**PRIVATE, "epochs": 2_000_000},
+    ],
+)
+def test_words_of_training_are_checked(words: dict[str, object]) -> None:
+    with pytest.raises(ArgumentError):
+        Training(**{**WORDS, **words})  # type: ignore[arg-type]
+
+    def words(self, size: int) -> np.ndarray:
+        return np.zeros(size, dtype=np.uint64)
+
+
+def clipped_sum(client: ClientData, **words: object) -> np.ndarray:
+    """One step of DP-SGD of every row, without its noise."""
+    from privfed.deep.training.dp_sgd import _clipped_sum
+
+    assert client.labels is not None
+    limit, step = 0.7, 2.0**-40
+    model = SoftmaxRegression(2, 3)
+    return _clipped_sum(model, np.zeros(9), client.features, client.labels, limit, step) * step
+
+
+@given(st.integers(0, 2**16), st.sampled_from([1.0, 1e6, 1e200, np.inf]))
+def test_one_row_moves_a_sum_of_clipped_gradients_by_no_more_than_the_norm(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    features, labels = rng.normal(size=(6, 2)), rng.integers(0, 3, 6)
+    with np.errstate(all="ignore"):
+        features[-1] = np.nan_to_num(features[-1] * scale, posinf=1e308, neginf=-1e308)
+    whole, without = ClientData(features, labels), ClientData(features[:-1], labels[:-1])
+    moved = np.linalg.norm(clipped_sum(whole) - clipped_sum(without))
+    assert moved <= 0.7 * CHARGED
+
+
+def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others() -> None:
+    class Failing(SoftmaxRegression):
+        def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            if (features[:, 0] > 100).any():
+                raise ValueError("one row is strange")
+            return super().gradients(parameters, features, labels)
+
+    from privfed.deep.training.dp_sgd import _clipped_sum
+
+    client = rows(4)
+    assert client.labels is not None
+    strange = np.vstack([client.features, [[1000.0, 0.0]]])
+    labels = np.append(client.labels, 0)
+    model = Failing(2, 3)
+    with_it = _clipped_sum(model, np.zeros(9), strange, labels, 0.7, 2.0**-40)
+    assert np.array_equal(
+        with_it, _clipped_sum(model, np.zeros(9), client.features, client.labels, 0.7, 2.0**-40)
+    )
+
+
+def test_noise_of_dp_sgd_has_the_stated_standard_deviation() -> None:
+    words = Training(**{**WORDS, **PRIVATE, "epochs": 1, "sample_rate": 1.0})  # type: ignore[arg-type]
+    model = SoftmaxRegression(200, 5)
+    nobody, labels = np.empty((0, 200)), np.empty(0, dtype=np.int64)
+    bits = RehearsalBits(np.random.default_rng(3))
+    moved = private_sgd(model, np.zeros(model.n_parameters), nobody, labels, words, bits)
+    # One step without rows: minus learning rate times noise over the public number of rows.
+    noise = moved / 0.2 * words.rows
+    expected = words.noise_multiplier * words.max_grad_norm * CHARGED
+    assert np.std(noise) == pytest.approx(expected, rel=0.05)
+    assert expected / (words.max_grad_norm / STEPS) > 5
+
+
+def test_batches_and_noise_of_a_claim_never_repeat_and_those_of_a_rehearsal_do() -> None:
+    client = rows(10)
+    assert not np.array_equal(update(client, **PRIVATE), update(client, **PRIVATE))
+    again = {**PRIVATE, "rehearsal": True}
+    assert np.array_equal(update(client, **again), update(client, **again))
+    assert SecureBits().words(2).tolist() != SecureBits().words(2).tolist()
