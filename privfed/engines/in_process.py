@@ -105,16 +105,22 @@ class InProcessEngine:
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         """Deliver the requests in order; late replies of the last exchange arrive first."""
         if self._pool is not None:
-            self._pool.expect(exchange.requests if exchange.answering is None else exchange.answering)
+            asked = exchange.requests if exchange.answering is None else exchange.answering
+            # Whom a request never reaches looks at no data, and remembers nothing of it.
+            self._pool.expect(client for client in asked if "drop" not in self._kinds(client, exchange))
         replies, self._late = self._late, []
         for client, request in exchange.requests.items():
-            kinds: set[str] = {
-                f.kind for f in self._faults if f.strikes(client, exchange.stage, exchange.number)
-            }
+            kinds = self._kinds(client, exchange)
             if "drop" in kinds:
                 continue
             self._deliver(client, self._clients[client].handle(request), kinds, replies)
         return replies
+
+    def _kinds(self, client: int, exchange: Exchange) -> set[str]:
+        """Return what goes wrong for a client in an exchange."""
+        return {
+            fault.kind for fault in self._faults if fault.strikes(client, exchange.stage, exchange.number)
+        }
 
     def _deliver(self, client: int, reply: bytes, kinds: set[str], replies: Replies) -> None:
         if "lost-reply" in kinds:

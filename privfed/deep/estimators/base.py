@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.federation import Federation, Watcher
@@ -29,11 +28,16 @@ from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.claimed import Claimed
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameters
-from privfed.federation.builder import cohort_rule, configuration_of, protocol_of, seed_from
+from privfed.federation.builder import (
+    FederationRequest,
+    cohort_rule,
+    open_federation,
+    protocol_of,
+    seed_from,
+)
 from privfed.federation.claim import claim_of
-from privfed.federation.clients import Clients, gather
+from privfed.federation.clients import Clients, gather, gathered
 from privfed.federation.run_dir import folder_to_resume
-from privfed.federation.simulation import simulate
 from privfed.privacy.privacy import Privacy
 
 
@@ -45,7 +49,7 @@ class FederatedModel(ModelParameters, Claimed):
         models_: parameters of each cluster's model, float64 of shape (n_clusters, n_parameters).
         history_: models at the start and after each round; the number of clusters may change.
         labels_: each client's own cluster, as the client knows it; -1 for none. With "slotted" updates the
-            server does not know it.
+            server does not know it. Only of clients in this process.
         labels_history_: the same after each round, integers of shape (rounds, n_clients).
         regrouped_: what each round decided about clusters, where the algorithm decides anything.
         n_iter_: rounds.
@@ -68,17 +72,19 @@ class FederatedModel(ModelParameters, Claimed):
         """The privacy of a fit by DP-SGD; None for all others."""
         return self.privacy if self.privacy is not None and self.privacy.unit == "record" else None
 
-    def fit(self, X: Any, y: Any, client_names: Iterable[Any] | None = None) -> FederatedModel:
+    def fit(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> FederatedModel:
         """Train on the data of several clients.
 
         Args:
-            X: a list of tables of shape (n_i, n_columns), one a client.
+            X: a list of tables of shape (n_i, n_columns), one a client; None for an engine's own clients.
             y: a list of arrays of integer labels, one a client.
             client_names: of the clients; None to call them 0, 1, ...
         """
         return self.fit_clients(self._gather(X, y, client_names))
 
-    def resume(self, X: Any, y: Any, client_names: Iterable[Any] | None = None) -> FederatedModel:
+    def resume(
+        self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None
+    ) -> FederatedModel:
         """Finish the run in `run_dir` with the same clients; each trains again what it did before, to itself.
 
         Raises:
@@ -96,47 +102,35 @@ class FederatedModel(ModelParameters, Claimed):
         check_words(self.get_params(deep=False))
         if self.privacy is not None:
             check_private(self.get_params(deep=False), self.privacy)
-        if y is None:
+        if X is not None and y is None:
             raise ArgumentError("training needs labels: pass y, a list with one array of integers a client.")
-        clients = gather(X, None, y, names=names, private=self.privacy is not None)
-        domain = self._declared(clients)
-        if domain is None:
+        private = self.privacy is not None
+        clients = gathered(self.engine, X, None, y, names=names, private=private)
+        domain = self._declared(clients.n_features)
+        if domain is None or clients.data is None:
             return clients
-        if self.privacy is None:
+        if not private:
             return gather(X, None, y, names=names, domain=domain)
         # Each client moves its own rows into the domain: that rows lay outside is not told.
         return replace(clients, data=tuple(data.inside(domain) for data in clients.data))
 
-    def _declared(self, clients: Clients) -> Domain | None:
+    def _declared(self, n_columns: int) -> Domain | None:
         """Return the declared domain, of all columns."""
         domain = self.domain if self.privacy is None else self.privacy.domain
-        return timed_domain(domain, self.timed, clients.n_features)
+        return timed_domain(domain, self.timed, n_columns)
 
     def fit_clients(
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedModel:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
-        seed, domain = self._seed(resume), self._declared(clients)
+        check_words(self.get_params(deep=False))
+        seed = self._seed(resume)
         plan = self._plan(seed)
         algorithm = self._algorithm(plan)
-        # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
-        noised = None if self.privacy is None or self._by_dp_sgd else self.privacy
-        if noised is not None and domain is not None:
-            noised = replace(noised, domain=domain)
-        configuration = self._agreement(clients, algorithm, seed, domain, noised)
-        self.federation_: Federation = simulate(
-            clients,
-            self._secure_sum(),
-            configuration,
-            policy=self.policy,
-            domain=domain,
-            run_dir=self.run_dir,
-            simulation=self.engine,
-            resume=resume,
-            watch=watch,
-            spare=0.0 if noised is None else noised.spare,
+        self.federation_: Federation = open_federation(
+            self._request(clients, algorithm, seed, resume=resume, watch=watch)
         )
-        if resume:
+        if resume and clients.data is not None:
             remembered(self.federation_, clients, seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
         return self
@@ -154,24 +148,37 @@ class FederatedModel(ModelParameters, Claimed):
             return plan_of(words, seed, sampled)
         return noised_plan(words, self._by_dp_sgd, seed, sampled)
 
-    def _agreement(
+    def _request(
         self,
         clients: Clients,
         algorithm: Algorithm[ModelsOutcome],
         seed: int,
-        domain: Domain | None,
-        noised: Privacy | None,
-    ) -> Configuration:
-        """Return what the parties of a fit agree on."""
-        return configuration_of(
-            clients,
-            self._secure_sum(),
-            algorithm=json.dumps({"algorithm": type(self).__name__, "runs": repr(algorithm)}, sort_keys=True),
+        *,
+        resume: bool = False,
+        watch: Watcher | None = None,
+    ) -> FederationRequest:
+        """Return what a fit asks the federation builder for."""
+        domain = self._declared(clients.n_features)
+        # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
+        noised = None if self.privacy is None or self._by_dp_sgd else self.privacy
+        if noised is not None and domain is not None:
+            noised = replace(noised, domain=domain)
+        described = {"algorithm": type(self).__name__, "runs": repr(algorithm)}
+        return FederationRequest(
+            clients=clients,
+            description=json.dumps(described, sort_keys=True),
             max_sums=algorithm.max_sums,
+            protocol=self._secure_sum(),
+            algorithm=algorithm,
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=seed if self.privacy is None else self.privacy.seeded(seed),
+            seed=seed if self._by_dp_sgd is None else self._by_dp_sgd.seeded(seed),
             domain=domain if noised is None else None,
             privacy=noised,
+            engine=self.engine,
+            policy=self.policy,
+            run_dir=self.run_dir,
+            resume=resume,
+            watch=watch,
         )
 
     def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
@@ -188,6 +195,14 @@ class FederatedModel(ModelParameters, Claimed):
             if self._by_dp_sgd is None
             else dp_sgd_claim(self._by_dp_sgd, plan)
         )
+        self._remember(outcome, plan, clients)
+
+    def _remember(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
+        """Keep what clients in this process know of their own clusters."""
+        if clients.data is None:
+            self.__dict__.pop("labels_", None)
+            self.__dict__.pop("labels_history_", None)
+            return
         memories = [memory_of(data) for data in clients.data]
         rounds = range(1, plan.rounds + 1)
         self.labels_history_ = np.array([[one.labels.get(t, -1) for one in memories] for t in rounds])

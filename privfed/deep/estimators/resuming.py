@@ -25,7 +25,7 @@ def remembered(federation: Federation, clients: Clients, seed: int) -> None:
         if not isinstance(question, Round | ClusterSizes):
             continue
         for i in total.contributors:
-            data, _ = clients.data[i].within(question.ranges)
+            data, _ = clients.here[i].within(question.ranges)
             question.answer(data, client_generator(seed, clients.names[i], index))
 
 
