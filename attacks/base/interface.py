@@ -85,7 +85,7 @@ class Attack(ABC):
             words: of the constructor, from who asked for the attack; they come before those of the aim.
 
         Raises:
-            ArgumentError: it cannot be made of these words, or lacks public rows.
+            ArgumentError: it cannot be made of these parameters, or lacks public rows.
         """
         return Prepared(cls._made({**target.words(cls.aim), **words}), target.prior, target.truth)
 
@@ -94,7 +94,7 @@ class Attack(ABC):
         try:
             return cls(**words)
         except TypeError as error:
-            raise ArgumentError(f"{cls.name} cannot be made of these words: {error}.") from None
+            raise ArgumentError(f"{cls.name} cannot be made of these parameters: {error}.") from None
 
 
 class PassiveAttack(Attack, Generic[Found]):

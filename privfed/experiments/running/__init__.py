@@ -1,1 +1,1 @@
-"""How the cells of a study are planned, run, measured and stored."""
+"""Plans, runs, measures and stores the cells of a study."""

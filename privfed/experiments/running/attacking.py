@@ -1,4 +1,4 @@
-"""Attacks on a cell: what the chosen party really saw of it, scored against the truth that it never saw."""
+"""Attacks on a cell: they get the real view of the chosen party, and are scored against the truth."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from privfed.federation.over import open_over
 from privfed.privacy.accounting import gdp_mu
 
 MOST_CANDIDATES = 400
-"""Candidates of a membership attack: half of them members."""
+"""Most candidates of a membership attack, half of which are members."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attack found in a cell.
+    """Holds what an attack found in a cell.
 
     Args:
-        report: of the whole run, as `attacks.Report.to_dict` gives it: its status and advantage, and why an
-            attack was not run.
-        rounds: numbers of rounds after which it was run too.
-        recovered: the headline after each of them.
-        precision: of the claims after each of them.
-        bound: the report's bound after each of them.
+        report: report on the whole run, from `attacks.Report.to_dict`, with status and advantage, and with
+            the reason if the attack was not run.
+        rounds: numbers of rounds after which the attack was also run.
+        recovered: the headline figure after each of these.
+        precision: precision of the claims after each of these.
+        bound: the report's bound after each of these.
     """
 
     report: dict[str, Any]
@@ -46,20 +46,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Found:
-    """Run an active attack: a server that asks its own questions in place of the algorithm's.
+    """Run an active attack, by a server that asks its own questions in place of the algorithm's.
 
-    The clients are behind the cell's sum, and under its guarantee: every question is paid for out of the
-    budget that a fit would have spent.
+    The clients are behind the cell's sum and under its guarantee: every question is paid from the budget
+    that a fit would have spent.
 
     Args:
-        attack: which one.
-        setup: of the cell.
-        scene: the clients, for scoring.
-        seed: of the cell.
+        attack: the attack.
+        setup: configuration of the cell.
+        scene: the clients, also for scoring.
+        seed: seed of the cell.
     """
     model, protocol = estimator(setup, scene, seed), secure_sum(setup)
     if protocol.opens_to != "server":
-        # Known before anything is opened, as a fit under the server's noise could not even be.
+        # Checked before a federation is opened, which would fail under noise of the server.
         return _found(
             NotRun(attack=ATTACKS.canonical(attack.kind), why=CLIENTS_OPEN).score(Truth(scene.clients))
         )
@@ -85,18 +85,18 @@ def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcrip
     """Run a passive attack on the view of its party, after some rounds and on the whole run.
 
     Args:
-        attack: which one.
-        setup: of the cell.
-        scene: the clients. An attacker gets the public rows, and totals without its colluders' part.
-        transcript: of the run.
-        seed: of the cell.
+        attack: the attack.
+        setup: configuration of the cell.
+        scene: the clients. The attacker gets the public rows, and totals without its colluders' answers.
+        transcript: transcript of the run.
+        seed: seed of the cell.
 
     Raises:
-        ArgumentError: the attack needs what the study does not give it.
+        ArgumentError: the attack needs something that the study does not provide.
     """
     view = transcript.view(attack.party, colluding=attack.colluding)
     if attack.party == "server":
-        # Taken out here, once, whatever the attack does: what is left is a view without colluders.
+        # Subtracted here once for all attacks, which then get a view without colluders.
         view = without_colluders(view, {i: scene.clients[i] for i in attack.colluding})
         view = replace(view, colluding=())
     target = target_of(attack, scene, setup.privacy, seed)
@@ -127,7 +127,7 @@ def _rounds(view: View) -> int:
 
 
 def _until(view: View, number: int) -> View:
-    """Cut a view off after its first rounds; what the final model would tell is cut off too."""
+    """Cut a view off after its first rounds; the final model is removed too."""
     kept, seen = [], 0
     for one in view.sums:
         kept.append(one)
@@ -138,9 +138,9 @@ def _until(view: View, number: int) -> View:
 
 
 def target_of(attack: Attack, scene: Scene, privacy: Privately | None, seed: int) -> Target:
-    """Return what an attack is set up with; whom it goes for stands in its words."""
+    """Return the target that an attack is prepared with; its parameters may name a client."""
     ends = None if scene.domain is None else scene.domain.bounds(scene.clients[0].shape[1])
-    # Only Gaussian noise has such a curve.
+    # Only Gaussian noise has a Gaussian trade-off curve.
     curved = privacy is not None and privacy.mechanism == "gaussian"
     return Target(
         clients=scene.clients,
@@ -154,9 +154,9 @@ def target_of(attack: Attack, scene: Scene, privacy: Privately | None, seed: int
 
 
 def prepared(attack: Attack, target: Target) -> Prepared[Any]:
-    """Return an attack of a study, set up.
+    """Return an attack of a study, prepared to run.
 
     Raises:
-        ArgumentError: there is none of this name, or it lacks a word or public rows.
+        ArgumentError: there is no attack of this name, or a parameter or public rows are missing.
     """
     return attack_class(attack.kind).prepare(target, attack.words)

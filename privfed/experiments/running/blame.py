@@ -1,8 +1,8 @@
-"""Which keys of a study a mistake is about: those whose change mends it.
+"""Finds the keys of a study that a mistake is about: those whose change removes it.
 
-A message of an estimator or a secure sum does not know of the file, and where two tables clash it names one
-of them at most. So each key of a configuration that cannot run is changed by itself, to what fits: the keys
-without which the mistake is gone are the ones to look at.
+An error of an estimator or a secure sum does not know the study's file, and if two tables conflict, it names
+at most one of them. So each key of a configuration that cannot run is changed separately to a value that
+fits; the keys whose change removes the mistake are reported.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from privfed.experiments.study.study import Guarantee, Partition, Study
 from privfed.protocols.registry import SECURE_SUMS
 
 Fails = Callable[[Setup], str | None]
-"""Tries a configuration as far as a fit goes before it asks anything; says what is wrong, or None."""
+"""Tries a configuration up to a fit's first question; returns what is wrong with it, or None."""
 
 _Tried = tuple[KeyPath, Setup, str | None]
-"""A key, the configuration in which it is changed, and what is wrong with that."""
+"""A key, the configuration in which it is changed, and what is wrong with that configuration, or None."""
 
 MOST = 20
-"""Mistakes of one configuration that are looked for."""
+"""Most mistakes that are looked for in one configuration."""
 
 _FITTING_CLIENTS = 10
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake of a configuration.
+    """Describes a mistake of a configuration.
 
     Args:
         problem: what is wrong.
-        keys: that it is about, the foremost first.
+        keys: the keys that it is about, most relevant first.
     """
 
     problem: str
@@ -46,12 +46,12 @@ class Fault:
 
 
 def faults(study: Study, setup: Setup, tables: Sequence[KeyPath], fails: Fails) -> Iterator[Fault]:
-    """Yield every mistake of a configuration: each is mended for itself, and the next one looked for.
+    """Yield every mistake of a configuration; after each, the search goes on without it.
 
     Args:
-        study: that it is of.
+        study: the study.
         setup: the configuration.
-        tables: of the study, that it comes from.
+        tables: tables of the study that the configuration comes from.
         fails: tries a configuration.
     """
     problem = fails(setup)
@@ -62,25 +62,25 @@ def faults(study: Study, setup: Setup, tables: Sequence[KeyPath], fails: Fails) 
         tried = [(_key(key, problem), changed, fails(changed)) for key, changed in changes]
         mended = _mended(tried, problem)
         if not mended:
-            # No other table has to do with it.
+            # No change of another table helps, so the data is the cause.
             yield Fault(problem, tuple(path for path in tables if path[0] == "data"))
             return
         yield Fault(problem, _foremost([key for key, _, _ in mended], problem))
-        # A mistake that shows only once this one is gone; the rest stays as it is.
+        # Go on with the smallest change that removes this mistake; another may appear only then.
         _, setup, problem = min(mended, key=lambda one: _is_main(one[0]))
 
 
 def _mended(tried: list[_Tried], problem: str) -> list[_Tried]:
-    """Return the changes that mend a problem: all is well with them, or only another problem is left."""
+    """Return the changes that remove a problem: no problem is left with them, or only another one."""
     well = [one for one in tried if one[2] is None]
-    # Where no single key does, another mistake may stand behind this one.
+    # If no single key removes all problems, another mistake may be hidden behind this one.
     return (
         well if any(not _is_main(key) for key, _, _ in well) else [one for one in tried if one[2] != problem]
     )
 
 
 def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
-    """Yield a key, or a table, and the configuration in which it is changed to what fits."""
+    """Yield a key, or a table, with the configuration in which it is changed to a value that fits."""
     where = {str(path[0]): path for path in tables}
     yield from _without_words(study, setup, where)
     yield where["algorithm"], _with(setup, estimator="DWFKMeans", words=dict(PLAIN_ALGORITHM))
@@ -106,7 +106,7 @@ def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[
 
 
 def _without_words(study: Study, setup: Setup, where: dict[str, KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
-    """Yield each word of the estimator, and the configuration in which it has a value that fits."""
+    """Yield each parameter of the estimator, with the configuration in which it has a value that fits."""
     algorithm, defence = study.algorithm[int(where["algorithm"][1])], study.defence[int(where["defence"][1])]
     for word in setup.words:
         rest = {name: value for name, value in setup.words.items() if name != word}
@@ -127,16 +127,16 @@ _ORDER = ("defence", "algorithm", "privacy", "partition", "sum")
 
 
 def _key(path: KeyPath, problem: str) -> KeyPath:
-    """Return the key of a table that a problem is about, or the table's main one; a key as it is."""
+    """Return the key of a table that a problem names, or the table's main key; a key is returned as it is."""
     axis, words = str(path[0]), re.findall(r"\w+", problem)
-    # Of a guarantee problems name keys as remedies too.
+    # Problems of a guarantee also name keys as remedies, so only the first word is used.
     words = words if axis == "partition" else words[:1]
     named = [word for word in words if word in _FIELDS.get(axis, ())]
     return path if len(path) > 2 else (*path, next(iter(named), _MAIN_KEY[axis]))
 
 
 def _foremost(keys: Sequence[KeyPath], problem: str) -> tuple[KeyPath, ...]:
-    """Return the keys to look at, that of which a problem speaks first; no main key beside other ones."""
+    """Return the relevant keys, the one that a problem names first; main keys only if no others are left."""
     word = re.match(r"\w*", problem)
     own = {"algorithm" if path[0] == "defence" else path[0] for path in keys if not _is_main(path)}
     told = [path for path in keys if not (_is_main(path) and path[0] in own)]

@@ -1,4 +1,4 @@
-"""Checks of a study: names and words first, then each configuration as far as a fit goes without asking."""
+"""Checks of a study: names and parameters first, then each configuration up to a fit's first question."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from privfed.federation.clients import gather
 
 
 def check_names(located: Located, mistakes: Mistakes) -> Study:
-    """Check that every name is known, and every word one of what it is said to.
+    """Check that every name is known, and that every parameter belongs to what it is given to.
 
     Returns:
-        The study with tables that fit everything in place of those of unknown estimators and attacks.
+        The study, in which tables of unknown estimators and attacks are replaced by ones that fit.
     """
     study = _with_known_kinds(located.study, mistakes)
     for i, one in enumerate(study.algorithm):
@@ -63,7 +63,7 @@ def _with_known_kinds(study: Study, mistakes: Mistakes) -> Study:
 
 
 def _check_labels(study: Study, mistakes: Mistakes) -> None:
-    """Check that tables name others as these are called."""
+    """Check that the names by which tables refer to others exist, and that labels of attacks differ."""
     labels = [attack_label(one) for one in study.attack]
     for i, label in enumerate(labels):
         if label in labels[:i] and not mistakes.broken & {("attack", i), ("attack", labels.index(label))}:
@@ -73,7 +73,7 @@ def _check_labels(study: Study, mistakes: Mistakes) -> None:
         "algorithms": [one.name or one.estimator for one in study.algorithm],
         "sums": [one.name or one.protocol for one in study.sum],
     }
-    # What a table that cannot be read is called is not known.
+    # The name of a table that cannot be read is not known, so references to its axis are not checked.
     unread = {str(axis).rstrip("s") + "s" if axis != "data" else "data" for axis, *_ in mistakes.broken}
     for axis in ("algorithm", "privacy", "defence", "attack"):
         for i, one in enumerate(getattr(study, axis)):
@@ -90,11 +90,11 @@ def _worded(mistakes: Mistakes, path: KeyPath, kind: type, words: Words) -> None
 
 
 class Trial:
-    """Tries configurations of one data set as far as a fit goes before it asks anything.
+    """Tries configurations of one data set up to the point where a fit would ask its first question.
 
     Args:
         table: the rows.
-        seed: of the split.
+        seed: seed of the split.
     """
 
     def __init__(self, table: Table, seed: int) -> None:
@@ -108,7 +108,7 @@ class Trial:
         return self._scenes[setup.partition]
 
     def scene_or_none(self, setup: Setup) -> Scene | None:
-        """Return the clients of a configuration, or None where it cannot be split so."""
+        """Return the clients of a configuration, or None if the rows cannot be split in this way."""
         try:
             return self.scene(setup)
         except PrivFedError:
@@ -119,7 +119,7 @@ class Trial:
         try:
             scene = self.scene(setup)
         except PrivFedError as error:
-            # The study has words of its own for them.
+            # A study has other names for these parameters.
             return str(error).replace("n_clients", "clients").replace("(y=)", "(label = ... in [[data]])")
         try:
             _agree(setup, scene, self._seed)
@@ -129,10 +129,10 @@ class Trial:
 
 
 def _agree(setup: Setup, scene: Scene, seed: int) -> None:
-    """Make an estimator, and what its parties would agree on.
+    """Construct an estimator, and the agreement of its parties.
 
     Raises:
-        ArgumentError: a word is wrong, or words do not fit together.
+        ArgumentError: a parameter is wrong, or parameters do not fit together.
     """
     model = estimator(setup, scene, seed)
     clients = gather(scene.clients, names=None, domain=scene.domain)
@@ -154,10 +154,10 @@ def _agree(setup: Setup, scene: Scene, seed: int) -> None:
 
 
 def check_attack(attack: Attack, scene: Scene) -> None:
-    """Check that an attack can be made, and finds the clients and the public rows that it needs.
+    """Check that an attack can be constructed, and that the clients and public rows that it needs exist.
 
     Raises:
-        ArgumentError: it cannot.
+        ArgumentError: one of these is not the case.
     """
     positions, n = range(len(scene.clients)), len(scene.clients)
     if not set(attack.colluding) <= set(positions):

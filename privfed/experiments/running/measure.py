@@ -1,4 +1,4 @@
-"""One cell: a fit, and what is measured of it. Scoring uses the truth, and nothing of it flows back."""
+"""Runs one cell: a fit and its measurements. Scoring uses the truth; nothing of it flows back."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from privfed.federation.clients import gather
 from privfed.metrics import fuzzy_davies_bouldin, inertia, labels_agreement
 
 MOST_MARKS = 24
-"""Rounds after which the cost is taken, spread evenly in their logarithm."""
+"""Most rounds after which the cost is measured; they are evenly spaced in their logarithm."""
 
 _STARTS = 20
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of one part of a cell.
+    """Holds what is stored for one part of a cell.
 
     Args:
-        values: what the cell's words and seed determine (claimed noise apart).
-        timing: seconds; they differ from run to run.
-        error: why there are no values; empty where there are.
+        values: results that the cell's parameters and seed determine (except for claimed noise).
+        timing: seconds, which differ from run to run.
+        error: why there are no values; empty if there are.
     """
 
     values: dict[str, Any]
@@ -56,7 +56,7 @@ def _table(data: bytes, folder: Path) -> Table:
 
 @lru_cache(maxsize=64)
 def _central(data: bytes, folder: Path, seed: int, n_clusters: int) -> float:
-    """Return the inertia of central k-means, the best of twenty starts, on the clients' pooled rows."""
+    """Return the inertia of central k-means, best of twenty starts, on the clients' pooled rows."""
     words = msgspec.json.decode(data, type=Data)
     table = _table(data, folder)
     rows = table.rows[held_rows(words, len(table.rows), seed)[1]]
@@ -64,13 +64,13 @@ def _central(data: bytes, folder: Path, seed: int, n_clusters: int) -> float:
 
 
 def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict[str, Part]:
-    """Fit one cell and measure some parts of it. What fails is a part with an error.
+    """Fit one cell and measure some parts of it. A part that fails gets an error.
 
     Args:
         setup: what to run.
-        seed: of the split, the start, the clients' randomness and the attacks.
-        parts: which of `setup.parts()`; the fit is made in any case.
-        folder: where relative paths of data begin.
+        seed: seed of the split, the start, the clients' randomness and the attacks.
+        parts: which of `setup.parts()` to measure; the fit is always done.
+        folder: folder that relative paths of data start from.
     """
     data = msgspec.json.encode(setup.data)
     wanted, found = list(parts), dict[str, Part]()
@@ -82,7 +82,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         model = estimator(setup, scene, seed)
         began = time.process_time()
         with warnings.catch_warnings():
-            # What did not converge is stored with what helps, and told of where it is shown.
+            # The warning is suppressed, as the report shows which fits did not converge and what helps.
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit_clients(gather(scene.clients))
         seconds = time.process_time() - began
@@ -109,7 +109,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
 def _measurement(
     name: str, setup: Setup, scene: Scene, model: FederatedClusterer, seed: int
 ) -> Callable[[], tuple[dict[str, Any], dict[str, float]]]:
-    """Return what measures one part: the audit, or an attack."""
+    """Return the function that measures one part: the audit, or an attack."""
 
     def audited() -> tuple[dict[str, Any], dict[str, float]]:
         rng = np.random.default_rng([seed, 4])
@@ -128,7 +128,7 @@ def _measurement(
 
 
 def _kept(measured: Callable[[], tuple[dict[str, Any], dict[str, float]]]) -> Part:
-    """Measure; an error becomes a part, and warnings become notes of it."""
+    """Measure; an error is stored in the part, and warnings as its notes."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -161,7 +161,7 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
         "reveals": began.reveals,
         "rehearsal": setup.privacy is not None and setup.privacy.rehearsal,
         "against": {} if spent is None else spent.against,
-        # Payments follow from the totals of one fit, and are many.
+        # A fit has many payments, and they follow from its totals.
         "claim": None if claim is None else {**claim.to_dict(), "payments": []},
         **_convergence(scene, model.history_, central),
     }
@@ -172,7 +172,7 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
 
 def _utility(scene: Scene, centers: FloatArray, central: float) -> dict[str, float]:
     rows = [scene.pooled]
-    # An inertia of zero (a row for each cluster) has no ratio.
+    # If the central inertia is zero (a row for each cluster), there is no ratio.
     ratio = inertia(rows, centers, protocol="plain") / central if central > 0 else float("nan")
     found = {"score_ratio": ratio}
     if len(centers) > 1:

@@ -1,4 +1,4 @@
-"""From a study to the plan of its cells, checked whole before anything is fitted."""
+"""Turns a study into a plan of its cells, which is checked completely before anything is fitted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from privfed.experiments.study.study import Guarantee, Study, Word, Words
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked study: its setups, and the seeds of each.
+    """Holds a checked study: its configurations and seeds.
 
     Args:
         located: the study.
-        setups: in the order of the study's axes, the last axis fastest.
-        seeds: of every setup.
-        folder: where relative paths of data begin.
+        setups: configurations in the order of the study's axes, the last axis fastest.
+        seeds: seeds of every configuration.
+        folder: folder that relative paths of data start from.
     """
 
     located: Located
@@ -39,15 +39,15 @@ class Plan:
 
 
 def plan(located: Located, folder: Path) -> Plan:
-    """Check a study whole and lay out its cells; nothing is fitted.
+    """Check a whole study and list its configurations; nothing is fitted.
 
     Args:
         located: the study.
-        folder: where relative paths of data begin.
+        folder: folder that relative paths of data start from.
 
     Raises:
-        StudyError: something in it is unknown, wrong, or does not fit together; it holds every such mistake,
-            each with the line that it is about.
+        StudyError: something in the study is unknown, wrong or inconsistent; the error lists all mistakes,
+            each with its line.
     """
     mistakes = Mistakes(located)
     study = check_names(located, mistakes)
@@ -64,7 +64,7 @@ def plan(located: Located, folder: Path) -> Plan:
 
 
 def _loaded(study: Study, folder: Path, mistakes: Mistakes) -> tuple[Study, list[Table]]:
-    """Load the data; in place of what cannot be loaded stands a set that fits everything."""
+    """Load the data; sets that cannot be loaded are replaced by one that fits everything."""
     data, tables = list(study.data), list[Table]()
     for i, one in enumerate(data):
         try:
@@ -78,19 +78,19 @@ def _loaded(study: Study, folder: Path, mistakes: Mistakes) -> tuple[Study, list
 
 
 MOST = 40
-"""Configurations that are taken apart although their first mistake is known: others may stand behind it."""
+"""Configurations that are analysed even if their first mistake is known, as others may be hidden by it."""
 
 _Known = dict[object, tuple[Setup, tuple[KeyPath, ...]]]
-"""Id or labels -> the first configuration of them, with its tables."""
+"""Id or labels -> the first configuration with these, and its tables."""
 
 
 class _Checks:
-    """Checks configurations one after the other, and says each mistake of theirs once.
+    """Checks configurations one after the other, and reports each mistake once.
 
     Args:
-        study: that they are of.
-        mistakes: what is found.
-        trials: by position of the data set.
+        study: the study.
+        mistakes: collects what is found.
+        trials: one for each data set, by position.
     """
 
     def __init__(self, study: Study, mistakes: Mistakes, trials: list[Trial]) -> None:
@@ -101,7 +101,7 @@ class _Checks:
         self._named: _Known = {}
 
     def check(self, setup: Setup, paths: tuple[KeyPath, ...]) -> None:
-        """Check a configuration, its attacks, and that no other is the same or has the same name."""
+        """Check a configuration and its attacks, and that no other one is equal or has the same name."""
         trial = self._trials[next(int(path[1]) for path in paths if path[0] == "data")]
         problem = trial(setup)
         if problem is not None and (self._n_taken_apart < MOST or not self._known(problem, paths)):
@@ -117,12 +117,12 @@ class _Checks:
             )
 
     def _known(self, problem: str, paths: Sequence[KeyPath]) -> bool:
-        """Say whether tables of this configuration were told of this problem already."""
+        """Say whether this problem was already reported for tables of this configuration."""
         tables = {path[:2] for path in paths}
         return any(problem == told and own <= tables for told, own in self._told)
 
     def _tell(self, problem: str, text: str, keys: Sequence[KeyPath]) -> None:
-        """Keep a problem once for the same tables; `text` may say more than what it is known by."""
+        """Report a problem once for the same tables; `text` is what is shown, `problem` identifies it."""
         if not self._known(problem, keys):
             self._told.append((problem, frozenset(path[:2] for path in keys)))
             self._mistakes.add_at(text, keys)
@@ -141,19 +141,19 @@ class _Checks:
     def _is_repeated(
         self, known: _Known, key: object, problem: str, setup: Setup, paths: tuple[KeyPath, ...]
     ) -> bool:
-        """Take note of a configuration, or say which tables make it the same as an earlier one."""
+        """Register a configuration, or report which tables make it the same as an earlier one."""
         other, before = known.setdefault(key, (setup, paths))
         if other is setup:
             return False
         differing = [path for path in (*paths, *before) if path not in paths or path not in before]
-        # Without any, they are two points of one grid.
+        # If no table differs, they are two points of one grid.
         keys = differing or [(*path, "grid") for path in paths if path[0] == "algorithm"]
         self._tell(problem, problem.format(" / ".join(other.labels.values())), keys)
         return True
 
 
 def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, tuple[KeyPath, ...]]]:
-    """Yield each setup, with the tables of the study that it comes from."""
+    """Yield each configuration with the tables of the study that it comes from."""
     axes = [list(enumerate(getattr(study, axis))) for axis in AXES]
     for (d, data), (p, how), (a, algorithm), (s, summed), (g, guarantee), (f, defence) in itertools.product(
         *axes

@@ -1,8 +1,8 @@
-"""Runs the cells of a plan that are not stored yet, in parallel processes that are started afresh.
+"""Runs the cells of a plan that are not stored yet, in parallel worker processes.
 
-Whatever happens, what was stored stays: a study that was stopped, or killed, goes on with the cells that are
-missing. A cell that kills its process (memory, a crash in a library) is found by running the suspects one
-by one, recorded with that, and the study goes on.
+What was stored always stays: a study that was stopped or killed continues with the missing cells. If a cell
+kills its process (memory, a crash in a library), the suspects are run one by one to find it, it is recorded
+with an error, and the study continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIED = "the process of this cell died; it may have run out of memory"
 
 @dataclass(frozen=True)
 class Job:
-    """One cell, and the parts of it that are not stored."""
+    """Names one cell, and its parts that are not stored."""
 
     setup: Setup
     seed: int
@@ -44,7 +44,7 @@ class Job:
 
 
 Watcher = Callable[[int, int, Job, bool], None]
-"""Called after each cell: cells done, cells to do, the cell, whether all of its parts have values."""
+"""Called after each cell: cells done, cells in all, the cell, whether all of its parts have values."""
 
 
 def missing(plan: Plan, store: Store, retry: bool = False) -> list[Job]:
@@ -53,7 +53,7 @@ def missing(plan: Plan, store: Store, retry: bool = False) -> list[Job]:
     Args:
         plan: the plan.
         store: where results are kept.
-        retry: take parts that failed as missing.
+        retry: treat parts that failed as missing.
     """
     done = store.done()
     jobs = []
@@ -74,11 +74,11 @@ def run(plan: Plan, store: Store, jobs: Sequence[Job], n_processes: int, watch: 
     """Run cells and store each when it is done.
 
     Args:
-        plan: that the cells are of.
+        plan: the plan of the cells.
         store: where results are kept.
-        jobs: what to run.
-        n_processes: at once.
-        watch: told of each cell.
+        jobs: the cells to run.
+        n_processes: number of processes.
+        watch: called after each cell.
     """
     finished = 0
 
@@ -99,7 +99,7 @@ def run(plan: Plan, store: Store, jobs: Sequence[Job], n_processes: int, watch: 
 def _pooled(
     jobs: Sequence[Job], folder: Path, n_processes: int, keep: Callable[[Job, dict[str, Part]], None]
 ) -> tuple[list[Job], list[Job]] | None:
-    """Run cells; where a process dies, return those that it may have been and those not begun."""
+    """Run cells; if a process dies, return the cells that may have caused it, and those not begun."""
     waiting = list(reversed(jobs))
     running: dict[Future[bytes], Job] = {}
     with _pool(n_processes) as pool:
@@ -130,7 +130,7 @@ def _alone(
 
 
 def _check_start() -> None:
-    """Check that it is the cell that ends its process: another one must start.
+    """Check that another process starts, so that the cell must have ended its own.
 
     Raises:
         PrivFedError: no process starts.
@@ -143,7 +143,7 @@ def _check_start() -> None:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Executor whose processes are ended at once when its block is left by an error or Ctrl-C."""
+    """Executes jobs in processes, which are killed at once if the block is left by an error or Ctrl-C."""
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is not None:
@@ -157,14 +157,14 @@ def _pool(n_processes: int) -> _Pool:
 
 
 def _begin() -> None:
-    """Prepare a worker: one thread, so that sums repeat to the bit; Ctrl-C is the parent's."""
+    """Prepare a worker: one thread, so that sums repeat to the bit; Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # A parent that was killed cannot end its workers, and they would wait for work for ever.
+    # A parent that was killed cannot end its workers, which would then wait for work forever.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,6 +1,6 @@
-"""Where the results of cells are kept: one SQLite file, written part by part as they are done.
+"""Stores the results of cells in one SQLite file, part by part as they are done.
 
-docs/decisions/006-studies-in-sqlite.md says why.
+docs/decisions/006-studies-in-sqlite.md explains this choice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS parts (
 
 
 def _remedy(error: sqlite3.DatabaseError) -> str:
-    # An error that another library made has no code.
+    # An error that does not come from SQLite itself has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code == sqlite3.SQLITE_FULL:
         return "free some space on its disk; the cells in it are kept, and the same command goes on"
@@ -39,13 +39,13 @@ def _remedy(error: sqlite3.DatabaseError) -> str:
 
 
 class Store:
-    """The results in a study's folder.
+    """Holds the results in a study's folder.
 
     Args:
-        folder: of the study; made where it does not exist.
+        folder: folder of the study; created if it does not exist.
 
     Raises:
-        RunFolderError: the file there is damaged, or of a newer privfed.
+        RunFolderError: the file there is damaged, or written by a newer privfed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class Store:
             raise RunFolderError(f"{folder} is a file; name a folder with --out.")
         make_folder(folder)
         self.path = folder / FILE
-        # SQLite gives the files that it makes beside a database the mode of the database.
+        # Created with our mode first, as SQLite gives its auxiliary files the mode of the database.
         open_file(self.path, "ab").close()
         with self._open() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -91,11 +91,11 @@ class Store:
             yield
 
     def keep(self, cell: str, content: Mapping[str, object], parts: Mapping[str, Part]) -> None:
-        """Store parts of a cell; durable when this returns.
+        """Store parts of a cell, durably.
 
         Args:
-            cell: its id.
-            content: what the id is a hash of.
+            cell: id of the cell.
+            content: values that the id is a hash of.
             parts: name -> what was measured.
         """
         text = msgspec.json.encode(content, order="deterministic").decode()
@@ -114,13 +114,13 @@ class Store:
             database.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def done(self) -> dict[tuple[str, str], bool]:
-        """Return (cell, part) -> whether it has values rather than an error, of all that is stored."""
+        """Return for all that is stored: (cell, part) -> whether it has values rather than an error."""
         with self._open() as database:
             rows = database.execute("SELECT cell, part, error FROM parts").fetchall()
         return {(cell, part): not error for cell, part, error in rows}
 
     def read(self, cells: Iterable[str]) -> dict[str, dict[str, Part]]:
-        """Return what is stored of some cells: cell -> part -> what was measured."""
+        """Return what is stored for some cells: cell -> part -> what was measured."""
         wanted, found = set(cells), dict[str, dict[str, Part]]()
         with self._open() as database:
             rows = database.execute("SELECT cell, part, result, timing, error FROM parts").fetchall()

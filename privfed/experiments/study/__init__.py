@@ -1,1 +1,1 @@
-"""What a study is: its file, its axes, its data sets and its cells."""
+"""The parts of a study: its file, its axes, its data sets and its cells."""

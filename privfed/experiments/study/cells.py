@@ -1,4 +1,4 @@
-"""Cells: one fit each, known by a hash of all that it depends on."""
+"""Cells of a study: each is one fit, identified by a hash of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from privfed.attacks.registry import ATTACKS
 from privfed.experiments.study.study import Attack, Data, Partition, Words
 
 FORMAT = 2
-"""Part of every hash: raised when cells come to mean something else."""
+"""Part of every hash; raised when the meaning of cells changes."""
 
 USUAL = ("distributed", "gaussian")
-"""Noise that the report does not name."""
+"""Default noise, which the report does not name."""
 
 AXES = ("data", "partition", "algorithm", "sum", "privacy", "defence")
 
 
 class Privately(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One guarantee: words of `Privacy`, and whether its noise is a rehearsal."""
+    """Holds one guarantee: parameters of `Privacy`, and whether its noise is a rehearsal."""
 
     epsilon: float
     delta: float
@@ -35,16 +35,16 @@ class Privately(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a cell depends on but its seed.
+    """Holds everything that a cell depends on except its seed.
 
     Args:
-        labels: axis -> what the report calls this point of it; no part of the hash.
-        data: what to load.
-        digest: of the data.
-        estimator: name of the class; `words` are its own, those of the defence among them.
-        protocol: name of the secure sum; `protocol_words` are its own.
-        attacks: what is run on each cell; no part of the hash.
-        audit: draws with which the releases are audited; no part of the hash.
+        labels: axis -> name of this point in the report; not part of the hash.
+        data: the data set to load.
+        digest: hash of the data.
+        estimator: name of the class; `words` are its parameters, including those of the defence.
+        protocol: name of the secure sum; `protocol_words` are its parameters.
+        attacks: attacks that are run on each cell; not part of the hash.
+        audit: number of draws with which the releases are audited; not part of the hash.
     """
 
     labels: dict[str, str]
@@ -61,7 +61,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the hash is taken of, in JSON's terms."""
+        """The values that the hash is computed from, for JSON."""
         how = msgspec.to_builtins(self.partition)
         return {
             "format": FORMAT,
@@ -79,7 +79,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Ten hexadecimal digits."""
+        """Id of the configuration, ten hexadecimal digits."""
         return _hash(self.content)
 
     def cell(self, seed: int) -> str:
@@ -87,7 +87,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return _hash(self.content | {"seed": seed})
 
     def parts(self) -> list[str]:
-        """Return the parts of a cell, each stored by itself: the fit, each attack, the audit."""
+        """Return the parts of a cell, which are stored separately: the fit, each attack, the audit."""
         audited = self.privacy is not None and self.audit
         return ["fit", *map(attack_id, self.attacks), *([f"audit:{self.audit}"] if audited else [])]
 
@@ -98,25 +98,25 @@ def _hash(content: dict[str, Any]) -> str:
 
 
 def attack_id(attack: Attack) -> str:
-    """Return the name under which a cell keeps what an attack found."""
+    """Return the name under which a cell stores the result of an attack."""
     words = msgspec.to_builtins(attack) | {"kind": ATTACKS.canonical(attack.kind)}
     return f"attack:{_hash({k: v for k, v in words.items() if k not in ('name', 'sums', 'algorithms')})}"
 
 
 def attack_label(attack: Attack) -> str:
-    """Return what the report calls an attack."""
+    """Return the name of an attack in the report."""
     helped = f", {len(attack.colluding)} colluding" if attack.colluding else ""
     kind = ATTACKS.canonical(attack.kind)
     return attack.name or f"{kind}{'' if attack.party == 'server' else f' ({attack.party})'}{helped}"
 
 
 def data_label(data: Data) -> str:
-    """Return what the report calls a data set."""
+    """Return the name of a data set in the report."""
     return data.name or Path(data.source).name
 
 
 def privacy_label(privately: Privately | None) -> str:
-    """Return what the report calls a guarantee."""
+    """Return the name of a guarantee in the report."""
     if privately is None:
         return "none"
     words = [privately.unit, *(one for one in (privately.noise, privately.mechanism) if one not in USUAL)]

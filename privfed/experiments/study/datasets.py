@@ -1,7 +1,7 @@
-"""The rows of a study's data sets, their split into clients, and what attackers know beforehand.
+"""The rows of a study's data sets, their partition into clients, and public rows for attackers.
 
-The four sets "blobs", "g2", "big" and (centered on 8, in units of 8) "digits" are those on which the
-published differentially private clusterings of `anchors` were measured.
+The published differentially private clusterings of `anchors` were measured on the four sets "blobs", "g2",
+"big" and "digits" (the latter with 8 subtracted and divided by 8).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Rows = tuple[FloatArray, IntArray | None]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a data set.
+    """Holds the rows of a data set.
 
     Args:
         rows: float64 of shape (n_rows, n_features), scaled and clipped as the study says.
         labels: int64 codes of shape (n_rows,), or None.
-        owners: position of each row's client where the file says it, shape (n_rows,); else None.
-        digest: of all that, in 16 hexadecimal digits.
+        owners: position of each row's client, shape (n_rows,), if the file says it; else None.
+        digest: hash of all these, in 16 hexadecimal digits.
     """
 
     rows: FloatArray
@@ -45,12 +45,12 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One data set as one seed splits it.
+    """Holds one data set as one seed splits it.
 
     Args:
         clients: rows of each client, by position.
-        labels: their labels, or None.
-        public: rows that no client holds, (n, n_features); None where none are held back.
+        labels: labels of these rows, or None.
+        public: rows that no client has, (n, n_features); None if none are held back.
         domain: declared domain, or None.
     """
 
@@ -61,7 +61,7 @@ class Scene:
 
     @property
     def pooled(self) -> FloatArray:
-        """The clients' rows in one table: for scoring only."""
+        """The clients' rows in one table, for scoring only."""
         return np.concatenate(self.clients)
 
 
@@ -146,11 +146,11 @@ def load_table(data: Data, folder: Path) -> Table:
     """Load a data set.
 
     Args:
-        data: what to load.
-        folder: where relative paths begin.
+        data: the data set to load.
+        folder: folder that relative paths start from.
 
     Raises:
-        ArgumentError: no built-in set has this name, and no file this path.
+        ArgumentError: neither a known set nor a file has this name.
         DataError: the file cannot be used.
     """
     owners = None
@@ -195,18 +195,18 @@ def _digest(*arrays: npt.NDArray[np.generic] | None) -> str:
 
 
 def held_rows(data: Data, n_rows: int, seed: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the numbers of the public rows, and of those that clients hold, ascending."""
+    """Return the indices of the public rows, and those of the rows that clients have, ascending."""
     order = np.random.default_rng([seed, 0]).permutation(n_rows)
     cut = round(data.public * n_rows)
     return order[:cut], np.sort(order[cut:])
 
 
 def split(data: Data, table: Table, how: Partition, seed: int) -> Scene:
-    """Hold public rows back and split the others into clients.
+    """Hold back public rows and split the others into clients.
 
     Raises:
-        ArgumentError: the split is unknown or impossible.
-        DataError: "given" without a group column.
+        ArgumentError: the partition is unknown or impossible.
+        DataError: the partition is "given", but there is no group column.
     """
     held_back, kept = held_rows(data, len(table.rows), seed)
     public = table.rows[held_back] if len(held_back) else None
@@ -232,7 +232,7 @@ def _parts(
     if how.kind == "given":
         if owners is None or how.clients:
             raise DataError("kind 'given' is for files with a group column, and takes no clients.")
-        # A client all of whose rows are public has none left to take part with.
+        # A client whose rows are all public has none left and does not take part.
         return [np.flatnonzero(owners == client) for client in np.unique(owners)]
     options = {name: value for name, value in (("alpha", how.alpha), ("beta", how.beta)) if value is not None}
     return partition(rows, how.clients, how.kind, rng, y=labels, **options)

@@ -1,4 +1,4 @@
-"""From words to estimators and secure sums."""
+"""Constructs estimators and secure sums from their parameters in a study."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from privfed.privacy.privacy import Privacy
 from privfed.protocols.registry import SECURE_SUMS
 
 _OURS = ("protocol", "privacy", "engine", "domain", "run_dir", "random_state", "cohorts")
-"""Words of estimators that are axes of the study, or have no place in a file."""
+"""Parameters of estimators that are axes of the study, or cannot be written in a file."""
 
 
 def check_words(kind: Callable[..., Any], words: Words) -> None:
-    """Check that a class takes words.
+    """Check that a class has parameters.
 
     Raises:
-        ArgumentError: it has no such word.
+        ArgumentError: it does not have one of them.
     """
     known = inspect.signature(kind).parameters
     for word in words:
         if word not in known or word in _OURS:
             listed = ", ".join(name for name in known if name not in _OURS) or "none"
-            raise ArgumentError(f"{word} is no word of {_called(kind)}; it has {listed}.")
+            raise ArgumentError(f"{word} is no parameter of {_called(kind)}; it has {listed}.")
 
 
 def _called(kind: Callable[..., Any]) -> str:
@@ -42,16 +42,16 @@ def _called(kind: Callable[..., Any]) -> str:
 
 
 def make(kind: Callable[..., Any], words: Words) -> Any:
-    """Construct an object of words.
+    """Construct an object from its parameters.
 
     Raises:
-        ArgumentError: it has no such word, or one is out of its bounds.
+        ArgumentError: it does not have one of the parameters, or one is out of its bounds.
     """
     check_words(kind, words)
     try:
         return kind(**words)
     except TypeError as error:
-        raise ArgumentError(f"{_called(kind)} cannot be made of these words: {error}.") from None
+        raise ArgumentError(f"{_called(kind)} cannot be made of these parameters: {error}.") from None
 
 
 def secure_sum(setup: Setup) -> SecureSum:
@@ -65,7 +65,7 @@ def estimator_class(name: str) -> type[FederatedClusterer]:
     """Return the class of estimators that a study's file names, registered or as "module:Class".
 
     Raises:
-        ArgumentError: no such class.
+        ArgumentError: there is no such class.
     """
     kind = ESTIMATORS.resolve(name)
     if isinstance(kind, type) and issubclass(kind, FederatedClusterer):
@@ -82,7 +82,7 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> FederatedClusterer:
             raise ArgumentError("epsilon needs a declared domain: give low and high in [[data]].")
         words = {k: v for k, v in msgspec.to_builtins(privately).items() if k != "rehearsal"}
         with warnings.catch_warnings():
-            # A study compares loose guarantees with tight ones on purpose.
+            # Studies compare loose guarantees with tight ones on purpose, so the warning is suppressed.
             warnings.simplefilter("ignore", UserWarning)
             privacy = Privacy(**words, domain=scene.domain, noise_seed=seed if privately.rehearsal else None)
     made: FederatedClusterer = make(estimator_class(setup.estimator), setup.words)

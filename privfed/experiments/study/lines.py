@@ -1,7 +1,7 @@
-"""Where a key of a TOML text stands, so that an error can name its line.
+"""Finds the line of each key in a TOML text, so that an error can name it.
 
-`tomllib` tells lines for errors of syntax only. A text that it has read is cut into statements here: the
-shortest runs of lines that are TOML by themselves.
+`tomllib` gives lines only for syntax errors. Here a valid text is divided into statements: the shortest
+runs of lines that are TOML by themselves.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Path = tuple[str | int, ...]
 def lines_of(text: str) -> dict[Path, int]:
     """Return the line, from 1, of each table and each key of a valid TOML text.
 
-    A path holds names of tables and keys, and positions in arrays of tables, from 0. What stands inside a
-    value (an inline table, an array) has the line on which the statement begins.
+    A path consists of names of tables and keys, and of positions in arrays of tables, from 0. Keys inside a
+    value (an inline table, an array) have the line on which the statement begins.
     """
     lines: dict[Path, int] = {}
     lengths: dict[Path, int] = {}
@@ -26,7 +26,7 @@ def lines_of(text: str) -> dict[Path, int]:
         if statement.lstrip().startswith("["):
             table = _header(tomllib.loads(statement), lengths)
             lines[table] = number
-            # The array itself is found where its first table begins.
+            # The array itself gets the line of its first table.
             lines.setdefault(table[:-1] if isinstance(table[-1], int) else table, number)
         else:
             for path in _paths(tomllib.loads(statement)):
@@ -35,7 +35,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int:
-    """Return the line of a path, or of the nearest thing that holds it; 1 where nothing does."""
+    """Return the line of a path, or of the innermost table that contains it; 1 if there is none."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)

@@ -1,4 +1,4 @@
-"""A study and the lines of its file: every mistake in it is told with the line that it is about."""
+"""A study with the lines of its file, so that every mistake in it is reported with its line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privfed.experiments.study.study import Study
 
 
 class StudyError(ArgumentError):
-    """A study has mistakes.
+    """Signals that a study has mistakes.
 
     Attributes:
         mistakes: one line each, in the order in which they were found.
@@ -27,11 +27,11 @@ class StudyError(ArgumentError):
 
 
 class Where:
-    """The file of a study, as messages name it.
+    """Names places in the file of a study, for messages.
 
     Args:
-        name: of the file; empty for a study that was built in Python.
-        text: of the file.
+        name: name of the file; empty for a study that was built in Python.
+        text: text of the file.
     """
 
     def __init__(self, name: str = "", text: str = "") -> None:
@@ -39,17 +39,17 @@ class Where:
         self.lines = lines_of(text)
 
     def told(self, problem: str, *tables: KeyPath) -> str:
-        """Return a problem with the line of the key that it begins with, in one of some tables.
+        """Return a problem with the line of the key that its text begins with, in one of some tables.
 
-        Where no table has that key, it is the line of the first table.
+        If no table has that key, the line is that of the first table.
         """
         word = re.match(r"\w*", problem)
         keys = [(*path, word.group()) for path in tables] if word else []
-        # What a file leaves to its default has no line.
+        # A key that the file leaves at its default has no line.
         return self.at(problem, next((one for one in [*keys, *tables] if one in self.lines), tables[0]))
 
     def at(self, problem: str, *keys: KeyPath) -> str:
-        """Return a problem with the line of the first key, and those of the keys that it clashes with."""
+        """Return a problem with the line of the first key, and the lines of keys that conflict with it."""
         if not self.name:
             places = [".".join(map(str, path)) or "top" for path in keys]
             return f"study, {_first_with_others(places, '')}: {problem}"
@@ -64,11 +64,11 @@ def _first_with_others(places: list[str], word: str) -> str:
 
 @dataclass(frozen=True)
 class Located:
-    """A study, where its keys stand, and what is wrong with it as far as its file alone tells.
+    """Holds a study, the lines of its keys, and the mistakes that its file alone shows.
 
     Args:
-        study: what could be read. In place of a table that could not there is one that fits everything, so
-            that the other tables can be checked all the same.
+        study: what could be read. A table that could not be read is replaced by one that fits everything,
+            so that the other tables can still be checked.
         where: the file.
         mistakes: one line each.
         broken: paths of the tables that could not be read.
@@ -86,10 +86,10 @@ class Located:
 
 
 class Mistakes:
-    """Collects mistakes; each is kept once.
+    """Collects mistakes, each of them once.
 
     Args:
-        located: the study, whose own mistakes are the first.
+        located: the study, whose own mistakes come first.
     """
 
     def __init__(self, located: Located) -> None:
@@ -101,27 +101,27 @@ class Mistakes:
         return bool(self._kept)
 
     def add(self, problem: str, *tables: KeyPath) -> None:
-        """Keep a problem of some tables, with the line of the key that it begins with."""
+        """Add a problem of some tables, with the line of the key that its text begins with."""
         self._kept[self._where.told(problem, *tables)] = None
 
     def add_at(self, problem: str, keys: Iterable[KeyPath]) -> None:
-        """Keep a problem of some keys, unless one of their tables could not be read."""
+        """Add a problem of some keys, unless one of their tables could not be read."""
         keys = list(keys)
         if not any(path[:2] in self.broken for path in keys):
             self._kept[self._where.at(problem, *keys)] = None
 
     def known(self, key: str, names: Iterable[str], known: Collection[str], path: KeyPath) -> None:
-        """Keep each name that is not known."""
+        """Add a problem for each name that is not known."""
         for name in names:
             if name not in known:
                 listed = ", ".join(sorted(known)) or "none"
                 self.add(f"{key} must be one of {listed}; got {name!r}.", path)
 
     def check(self) -> None:
-        """End here if there are any.
+        """Raise an error if there are any mistakes.
 
         Raises:
-            StudyError: there are.
+            StudyError: there are mistakes.
         """
         if self._kept:
             raise StudyError(list(self._kept))

@@ -12,10 +12,10 @@ from privfed.experiments.study.salvage import salvaged
 
 
 def read_study(path: Path) -> Located:
-    """Read a study from a TOML file; what is wrong in it is kept for `plan`, which says all of it.
+    """Read a study from a TOML file; mistakes in it are kept for `plan`, which reports all of them.
 
     Raises:
-        ArgumentError: it cannot be read, or is no TOML; the message names the line.
+        ArgumentError: the file cannot be read, or is not TOML; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")

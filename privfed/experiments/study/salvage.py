@@ -1,4 +1,4 @@
-"""Reads what can be read of a study's file, table by table, and says of the rest what is wrong."""
+"""Reads a study's file table by table, and reports what is wrong with tables that cannot be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "attack": Attack,
 }
 _OPEN = ("algorithm", "sum", "defence", "attack")
-"""Tables that take words of something else beside their own."""
+"""Tables that take parameters of something else beside their own keys."""
 
 PLAIN_ALGORITHM: Words = {"local_iter": 1, "tol": 0.0, "max_iter": 4}
 _FITTING: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ _FITTING: dict[str, dict[str, Any]] = {
 
 
 def fitting(axis: str) -> Any:
-    """Return a table of an axis that goes with whatever else a study says."""
+    """Return a table of an axis that is compatible with every other table of a study."""
     return msgspec.convert(_FITTING[axis], _TABLES[axis])
 
 
@@ -82,7 +82,7 @@ def _list_of_tables(value: Any) -> list[dict[str, Any]]:
 
 
 def _lifted(name: str, value: Any) -> Any:
-    """Move the words of estimators, sums and attacks from beside a table's own keys into `words`."""
+    """Move the parameters of estimators, sums and attacks from beside a table's own keys into `words`."""
     if name not in _OPEN:
         return list(value) if isinstance(value, list) else value
     own = set(_TABLES[name].__struct_fields__) - {"words"}
@@ -95,11 +95,11 @@ def _lifted(name: str, value: Any) -> Any:
 
 
 def _problems(table: dict[str, Any], kind: type[msgspec.Struct], path: KeyPath, where: Where) -> list[str]:
-    """Return what is wrong with one table: every key by itself, then what its keys say together."""
+    """Return what is wrong with one table: first with every key by itself, then with keys together."""
     left, found = dict(table), list[str]()
     while (told := _first_problem(left, kind, path, where)) is not None:
         problem, key = told
-        # A key that was taken away, for it was wrong, is not missing.
+        # A key that was removed because it was wrong is not reported as missing.
         found += [] if key in table and key not in left else [problem]
         if key not in left:
             break
@@ -108,7 +108,7 @@ def _problems(table: dict[str, Any], kind: type[msgspec.Struct], path: KeyPath, 
 
 
 def _top(content: dict[str, Any], where: Where, mistakes: list[str], broken: set[KeyPath]) -> Study:
-    """Return the study; where a key of the top is wrong or missing, with what fits in its place."""
+    """Return the study; top-level keys that are wrong or missing are replaced by ones that fit."""
     while (told := _first_problem(content, Study, (), where)) is not None:
         problem, key = told
         mistakes.append(problem)
@@ -127,7 +127,7 @@ def _top(content: dict[str, Any], where: Where, mistakes: list[str], broken: set
 def _first_problem(
     content: dict[str, Any], kind: type[msgspec.Struct], path: KeyPath, where: Where
 ) -> tuple[str, str] | None:
-    """Return the first problem with its line, and the key that it is about; None where all is well."""
+    """Return the first problem with its line, and the key that it is about; None if there is none."""
     try:
         msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
@@ -140,7 +140,7 @@ def _first_problem(
 
 def _path(at: str) -> KeyPath:
     parts = re.findall(r"\[(\d+)\]|\[[^\]]*\]|\.?(\w+)", at)
-    # A value of a table of any words has no name there.
+    # A value in a table of free parameters has no name in msgspec's path.
     return tuple(
         int(number) if number else word for number, word in parts if number or word not in ("", "words")
     )
@@ -152,7 +152,7 @@ def _in_words(kind: str) -> str:
 
 
 def _reworded(problem: str, path: KeyPath, inner: KeyPath) -> tuple[str, str]:
-    """Put one of msgspec's messages into this project's words; return it with the key that it is about."""
+    """Reword one of msgspec's messages for users; return it with the key that it is about."""
     field = re.search(r"(unknown|required) field `(\w+)`", problem)
     if field is not None:
         kind, name = field.groups()
@@ -168,6 +168,6 @@ def _reworded(problem: str, path: KeyPath, inner: KeyPath) -> tuple[str, str]:
         problem = f"{inner[-1]} must be {wanted}, got {got}."
         if not path and len(inner) == 1 and expected.groups() == ("array", "object"):
             problem = f"{inner[0]} is a list of tables: write [[{inner[0]}]]."
-    # What several keys say together begins with one of them, but leaving it out would not mend it.
+    # A problem of several keys begins with one of them, but removing only that one would not solve it.
     first = re.match(r"\w*", problem)
     return problem, str(inner[0]) if inner else (first.group() if first and not path else "")

@@ -1,8 +1,7 @@
-"""What a study is: the axes of its grid, read from a TOML file or built in Python, and checked.
+"""The tables of a study: the axes of its grid, read from a TOML file or built in Python, and checked.
 
 A study is the product of its axes: data, partitions, algorithms, sums, guarantees of differential privacy,
-defences, and seeds. Attacks are run on every cell that they fit. What the words mean stands in
-docs/studies.md.
+defences, and seeds. Attacks run on every cell that they apply to. docs/studies.md explains all keys.
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 class Data(_Table, frozen=True, kw_only=True):
-    """A data set.
+    """Describes a data set.
 
     Args:
         source: a set of scikit-learn ("iris", "wine", "breast_cancer", "digits"), a generated one ("blobs",
             "g2", "big", "mixture"), or the path of a table or folder.
-        name: what the report calls it; by default the source.
-        group: of a file: the column that names each row's client.
-        label: of a file: the column of true labels.
-        standardise: bring each feature to mean 0 and variance 1 (the pooled rows' own, in the clear).
+        name: name in the report; by default the source.
+        group: for a file, the column that names each row's client.
+        label: for a file, the column of true labels.
+        standardise: scale each feature to mean 0 and variance 1, computed from the pooled rows in clear.
         center: public number that is subtracted from every value.
-        unit: public number, above 0, that every value is divided by after that.
-        low: declared lowest value of every feature, after scaling; rows below it are clipped.
-        high: declared highest value.
-        public: share of the rows, in [0, 0.9], that no client holds: what attackers know beforehand.
-        rows: of "mixture": rows.
-        features: of "mixture": columns.
-        components: of "mixture": Gaussians of standard deviation 1, their means uniform in [-10, 10].
-        seed: of "mixture".
+        unit: public number, above 0, that every value is then divided by.
+        low: declared lowest value of every feature, after scaling; lower values are clipped.
+        high: declared highest value of every feature, after scaling; higher values are clipped.
+        public: share of the rows, in [0, 0.9], that no client has and that attackers know.
+        rows: for "mixture", number of rows.
+        features: for "mixture", number of columns.
+        components: for "mixture", number of Gaussians of standard deviation 1, with means uniform in
+            [-10, 10].
+        seed: for "mixture", seed of the set.
     """
 
     source: str
@@ -79,13 +79,14 @@ class Data(_Table, frozen=True, kw_only=True):
 
 
 class Partition(_Table, frozen=True, kw_only=True):
-    """A way to split the rows into clients.
+    """Describes how the rows are split into clients.
 
     Args:
         clients: number of clients; not with kind "given".
-        kind: one of `privfed.data.partition`, or "given": by the file's group column.
-        name: what the report calls it.
-        alpha: of "dirichlet". beta: of "distance".
+        kind: one of `privfed.data.partition`, or "given" for the file's group column.
+        name: name in the report.
+        alpha: parameter of "dirichlet".
+        beta: parameter of "distance".
     """
 
     clients: int = 0
@@ -96,14 +97,14 @@ class Partition(_Table, frozen=True, kw_only=True):
 
 
 class Algorithm(_Table, frozen=True, kw_only=True):
-    """An estimator of privfed, with its words.
+    """Describes an estimator and its parameters.
 
     Args:
         estimator: name of the class, such as "DWFKMeans".
-        name: what the report calls it.
+        name: name in the report.
         data: names of the data sets that it is run on; empty for all.
-        words: the constructor's; in the file they stand beside `estimator`.
-        grid: word -> values: one algorithm for each combination.
+        words: parameters of the estimator; in the file they are beside `estimator`.
+        grid: parameter -> values; there is one algorithm for each combination.
     """
 
     estimator: str
@@ -119,7 +120,7 @@ class Algorithm(_Table, frozen=True, kw_only=True):
 
 
 class Sum(_Table, frozen=True, kw_only=True):
-    """A secure sum: its name in privfed, and words of its configuration."""
+    """Describes a secure sum by its name and its parameters (`words`)."""
 
     protocol: str
     name: str = ""
@@ -127,16 +128,16 @@ class Sum(_Table, frozen=True, kw_only=True):
 
 
 class Guarantee(_Table, frozen=True, kw_only=True):
-    """A guarantee of differential privacy, or several that differ in epsilon; `inf` stands for none.
+    """Describes a guarantee of differential privacy, or several that differ in epsilon; `inf` means none.
 
     Args:
-        epsilon: one or several, each above 0.
+        epsilon: one or several values, each above 0.
         delta: in (0, 1); needed for a finite epsilon.
         unit: "record" or "client".
         neighbours: "add-remove" or "replace-one" of that unit.
         noise: "distributed", "local" or, over sums that clients open, "server".
-        mechanism: of the noise, "gaussian" or "skellam".
-        rehearsal: draw noise from the cell's seed, so that cells repeat; it protects nobody.
+        mechanism: distribution of the noise, "gaussian" or "skellam".
+        rehearsal: draw the noise from the cell's seed, so that cells repeat; such noise protects nobody.
         algorithms: names of the algorithms that it is combined with; empty for all.
     """
 
@@ -169,11 +170,11 @@ class Guarantee(_Table, frozen=True, kw_only=True):
 
 
 class Defence(_Table, frozen=True, kw_only=True):
-    """A defence that is no secure sum and no noise: words of the estimator that take the algorithm's place.
+    """Describes a defence by parameters of the estimator, which replace those of the algorithm.
 
     Args:
-        name: what the report calls it.
-        words: the estimator's; in the file they stand beside `name`.
+        name: name in the report.
+        words: parameters of the estimator; in the file they are beside `name`.
         algorithms: names of the algorithms that it is combined with; empty for all.
     """
 
@@ -183,18 +184,18 @@ class Defence(_Table, frozen=True, kw_only=True):
 
 
 class Attack(_Table, frozen=True, kw_only=True):
-    """An attack of privfed.attacks on every cell that it fits.
+    """Describes an attack that is run on every cell that it applies to.
 
     Args:
-        kind: its name, such as "differencing", or "module:Class" of your own.
-        name: what the report calls it.
-        party: whose view it has: "server", "observer" or "clients".
+        kind: name of the attack, such as "differencing", or "module:Class" for your own.
+        name: name in the report.
+        party: party whose view it gets: "server", "observer" or "clients".
         colluding: positions of clients that help the attacker.
-        rounds: numbers of rounds after which a passive attack is run, besides on the whole run.
-        budget: questions that an active attack may ask.
+        rounds: numbers of rounds after which a passive attack is also run, besides on the whole run.
+        budget: number of questions that an active attack may ask.
         sums: names of the sums that it is run on; empty for all.
-        algorithms: names of the algorithms; empty for all.
-        words: the constructor's; in the file they stand beside `kind`.
+        algorithms: names of the algorithms that it is run on; empty for all.
+        words: parameters of the attack; in the file they are beside `kind`.
     """
 
     kind: str
@@ -216,7 +217,7 @@ class Attack(_Table, frozen=True, kw_only=True):
 
 
 class Want(_Table, frozen=True, kw_only=True):
-    """What the reader wants: bounds for which the report names the cheapest configuration measured.
+    """Sets bounds within which the report names the cheapest measured configuration.
 
     Args:
         leakage: most leakage, in [0, 1].
@@ -234,14 +235,14 @@ class Want(_Table, frozen=True, kw_only=True):
 
 
 class Study(_Table, frozen=True, kw_only=True):
-    """A study. `where` and `lines` say where it was read from, for messages.
+    """Holds all tables of a study.
 
     Args:
-        name: its title.
-        about: what it asks, in a sentence or two.
-        seeds: how many (0, 1, ...), or which.
-        metrics: measures of utility that the report shows, the first one foremost.
-        audit: draws with which each guarantee's releases are audited on their run; 0 for no audit.
+        name: title of the study.
+        about: the question of the study, in a sentence or two.
+        seeds: the number of seeds (0, 1, ...), or a list of them.
+        metrics: measures of utility that the report shows; the first is the main one.
+        audit: number of draws with which the releases of each guarantee are audited; 0 for no audit.
     """
 
     name: str

@@ -83,7 +83,7 @@ def test_rows_of_colluders_are_no_candidates_and_public_ones_are_known_or_tried_
 
 
 def test_words_that_an_attack_does_not_take_are_an_error_that_names_it() -> None:
-    with pytest.raises(ArgumentError, match="tomography cannot be made of these words"):
+    with pytest.raises(ArgumentError, match="tomography cannot be made of these parameters"):
         attack_class("tomography").prepare(target(), {"colour": 3})
     with pytest.raises(ArgumentError, match="equal-weight-counts cannot be made"):
         attack_class("equal-weight-counts").prepare(target(), {})

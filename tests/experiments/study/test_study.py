@@ -38,8 +38,8 @@ def failure(text: str) -> str:
         pytest.param("clients = 5", "clients = 900", "clients must", id="more clients than rows"),
         pytest.param("clients = 5", "clients = 5\nkind = 'dirichlet'", "alpha", id="option of a partition"),
         pytest.param("n_clusters = 3", "n_clusters = 0", "n_clusters must be an integer of at", id="bound"),
-        pytest.param("n_clusters = 3", "n_cluster = 3", "n_cluster is no word of DWFKMeans", id="word"),
-        pytest.param("n_clusters = 3", "protocol = 'plain'", "protocol is no word", id="word of ours"),
+        pytest.param("n_clusters = 3", "n_cluster = 3", "n_cluster is no parameter of DWFKMeans", id="word"),
+        pytest.param("n_clusters = 3", "protocol = 'plain'", "protocol is no parameter", id="word of ours"),
         pytest.param(
             "n_init = [1, 2]", "n_init = [1, 0]", "n_init must be an integer of at least 1", id="grid"
         ),
@@ -48,10 +48,12 @@ def failure(text: str) -> str:
         pytest.param("public = 0.3", "public = 1.0", "public must lie in [0, 0.9]", id="public"),
         pytest.param("high = 8.0", "high = -1.0", "low must be below high", id="low above high"),
         pytest.param('"masked"', '"maskd"', "protocol must be one of", id="sum"),
-        pytest.param('"masked"', '"masked"\ncolour = 1', "colour is no word of Masked", id="word of a sum"),
+        pytest.param('"masked"', '"masked"\ncolour = 1', "colour is no parameter of Masked", id="of a sum"),
         pytest.param('"Membership"', '"Guessing"', "kind must be one of", id="attack"),
         pytest.param("rounds = [1, 2]", "rounds = [0]", "rounds must be at least 1", id="rounds"),
-        pytest.param("rounds = [1, 2]", "colour = 1", "colour is no word of Membership", id="attack's word"),
+        pytest.param(
+            "rounds = [1, 2]", "colour = 1", "colour is no parameter of Membership", id="of attacks"
+        ),
         pytest.param("rounds = [1, 2]", "sums = ['x']", "sums must be one of", id="attack's sums"),
         pytest.param("rounds = [1, 2]", "colluding = [5]", "colluding must be positions", id="colluding"),
         pytest.param('"Membership"', '"Probing"', "rounds is for passive attacks", id="active"),
