@@ -134,7 +134,9 @@ def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
         "from privfed.core.own_questions import PLACES; from privfed.core.question import _known;"
         "assert all(_known(name).__name__ == name for name in PLACES); "
         "import importlib, pkgutil, privfed; from privfed.core.question import _REGISTRY;"
-        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')];"
+        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')"
+        # It needs the extra "deep", and holds no question.
+        " if m.name != 'privfed.deep.training.torch_trainer'];"
         "assert set(_REGISTRY) == set(PLACES), set(_REGISTRY) ^ set(PLACES)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
