@@ -1,1 +1,1 @@
-"""What a study says: summaries, tables, pictures and one page."""
+"""The report of a study: summaries, tables, pictures and one HTML page."""

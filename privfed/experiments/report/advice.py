@@ -1,4 +1,4 @@
-"""What to use: the cheapest configuration that keeps within bounds, and what to know before trusting it."""
+"""Recommends the cheapest configuration within bounds, with caveats to know before trusting it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from privfed.experiments.report.summary import Row
 
 LOOSE = 4.0
-"""Above this epsilon a guarantee alone is no reason to trust."""
+"""Epsilon above which a guarantee alone is no reason for trust."""
 
 _CHEAPER = ("bytes", "leakage", "score_ratio")
-"""Measures by which one configuration is cheaper than another, the first that differs decides."""
+"""Measures by which configurations are compared; the first that differs decides."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """An answer to "what should I use?".
+    """Holds an answer to "what should I use?".
 
     Args:
-        leakage: the bound that was asked for.
-        score_ratio: likewise.
-        row: the cheapest configuration within both on average, None where there is none.
+        leakage: the bound on leakage that was asked for.
+        score_ratio: the bound on the cost ratio that was asked for.
+        row: the cheapest configuration that is within both on average; None if there is none.
         caveats: what to know before trusting it.
     """
 
@@ -33,9 +33,9 @@ class Advice:
 
 
 def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
-    """Name the configuration with the fewest bytes a client whose means keep within both bounds.
+    """Find the configuration with the fewest bytes per client whose means are within both bounds.
 
-    Of as many bytes, the one of the least leakage, then of the least cost, then the first of the study.
+    Ties are decided by the least leakage, then by the least cost, then by the order in the study.
 
     Args:
         rows: the configurations of one data set, all with attacks.
@@ -51,7 +51,7 @@ def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
     ]
     if not fitting:
         return Advice(leakage, score_ratio, None, [])
-    # Equal ones are told apart by what repeats, and not by seconds: the study's first wins.
+    # Ties are decided by measures that repeat exactly, never by seconds; then the study's first wins.
     best = min(fitting, key=lambda row: tuple(row.stats[name].mean for name in _CHEAPER if name in row.stats))
     return Advice(leakage, score_ratio, best, [*_caveats(best, leakage, score_ratio), *_alike(best, rows)])
 
@@ -59,13 +59,14 @@ def advise(rows: Sequence[Row], leakage: float, score_ratio: float) -> Advice:
 def telling(
     advice: Sequence[tuple[str, Advice]], wanted: tuple[float, float] | None = None
 ) -> list[tuple[str, Advice]]:
-    """Leave out what another answer says already: the same configuration within stricter bounds.
+    """Leave out answers that another one implies.
 
-    Where nothing keeps within bounds, nothing does within stricter ones.
+    A configuration that is within stricter bounds is also within these; and if no configuration is within
+    some bounds, none is within stricter ones.
 
     Args:
         advice: name of a data set and its partition, and an answer for it.
-        wanted: bounds on leakage and cost ratio whose answers are kept in any case.
+        wanted: bounds on leakage and cost ratio whose answers are always kept.
     """
 
     def says(one: Advice, other: Advice) -> bool:
@@ -108,6 +109,6 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
 
 
 def _alike(best: Row, rows: Sequence[Row]) -> list[str]:
-    """Say which configurations are the same as the best one by another name."""
+    """Say which configurations are the same as the best one under another name."""
     same = [row for row in rows if row.same_as is not None and row.same_as.id == best.id]
     return [f"{row.name} {row.same_as}" for row in same]

@@ -1,8 +1,9 @@
-"""Published differentially private clusterings, as measured on the sets of `datasets`, to compare with.
+"""Results of published differentially private clusterings on the sets of `datasets`, for comparison.
 
-Cost of the released centers, relative to central k-means; mean of 20 seeds (10 on "big"), record level,
-add or remove, delta = 1 / (n ln n) with n rows (IBM's is pure epsilon). FastLloyd runs as published: its
-released code does not keep its claim (noise is truncated to integers, sums and counts share one seed).
+The numbers are the cost of the released centers relative to central k-means: mean of 20 seeds (10 on "big"),
+record level, add or remove, delta = 1 / (n ln n) with n rows (IBM's is pure epsilon). FastLloyd is run as
+published, although its released code does not satisfy its claim: noise is truncated to integers, and sums
+and counts share one seed.
 """
 
 from __future__ import annotations

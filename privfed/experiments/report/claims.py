@@ -1,4 +1,4 @@
-"""What a study's fits claim, each in the words of a single fit; no claim covers the study's measures."""
+"""The privacy claims of a study's fits, stated for single fits; no claim covers the study's measures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNKNOWN = "not stored: an older privfed ran these cells"
 
 
 def claim_of(setup: Setup, values: Mapping[str, Any]) -> PrivacySpent | None:
-    """Return the claim of a stored fit; of cells of an older privfed, what their words say of it."""
+    """Return the claim of a stored fit; for cells of an older privfed, what their parameters say of it."""
     if values.get("claim") is not None:
         return PrivacySpent.from_dict(values["claim"])
     words = setup.privacy

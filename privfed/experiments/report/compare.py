@@ -1,4 +1,4 @@
-"""What changed between two studies, from the results.json of each."""
+"""Compares two studies, from the results.json of each."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ FILE = "results.json"
 FORMAT = 2
 """Format of the results; format 1 named no format and no claim."""
 SAME = 1e-9
-"""Measures that differ relatively by less are the same: what is left is rounding of another machine."""
+"""Relative difference below which measures count as equal, as rounding differs between machines."""
 
 Configurations = dict[tuple[str, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A measure that differs.
+    """Describes a measure that differs between the studies.
 
     Args:
-        configuration: its labels in one line.
-        measure: name.
-        before: mean in the first study. after: in the second.
-        spreads: difference in units of the two standard deviations together; infinite without any.
+        configuration: labels of the configuration in one line.
+        measure: name of the measure.
+        before: mean in the first study.
+        after: mean in the second study.
+        spreads: difference in units of both standard deviations combined; infinite without any.
     """
 
     configuration: str
@@ -42,12 +43,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two studies side by side.
+    """Holds the differences between two studies.
 
     Args:
-        only_first: labels of configurations that only the first has.
-        only_second: likewise.
-        same: how many configurations agree in every measure but seconds.
+        only_first: labels of configurations that only the first study has.
+        only_second: labels of configurations that only the second study has.
+        same: number of configurations that agree in every measure except seconds.
         changes: all measures that differ, largest difference first; seconds only beyond two spreads.
     """
 
@@ -61,7 +62,7 @@ def read_results(folder: Path) -> Configurations:
     """Read the configurations of a study's folder, by their labels.
 
     Raises:
-        RunFolderError: the folder holds no finished study, or its results are damaged or of a newer privfed.
+        RunFolderError: the folder holds no finished study, or one that is damaged or from a newer privfed.
     """
     return {labels: stats for labels, (stats, _) in _read(folder).items()}
 

@@ -1,8 +1,9 @@
-"""What all fits of a study say together: whoever reads the whole report has read every one of them.
+"""The composed privacy budget of all fits of a study, for a reader of the whole report.
 
-Each fit keeps its own budget; a study that clusters the same rows many times spends them all: budgets of
-claims for one unit add up. Fits under Gaussian noise compose exactly (`privfed.privacy.accounting`); where
-one of them has Skellam noise, the bound is that of Renyi differential privacy (`privfed.privacy.renyi`).
+Each fit keeps its own budget, but a study that clusters the same rows many times spends all of them: the
+budgets of claims for one unit add up. Fits under Gaussian noise compose exactly
+(`privfed.privacy.accounting`). If one of them has Skellam noise, the bound is that of Renyi differential
+privacy (`privfed.privacy.renyi`).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from privfed.privacy.renyi import renyi_epsilon
 
 @dataclass(frozen=True)
 class ComposedBudget:
-    """All fits under one unit and relation on the same rows.
+    """Holds the budget of all fits under one unit and neighbouring relation on the same rows.
 
     Args:
-        data: name of the data set; at unit "client" with the partition, which makes the clients.
+        data: name of the data set; at unit "client" with the partition, which defines the clients.
         unit: what is protected.
-        neighbours: of that unit.
+        neighbours: neighbouring relation of that unit.
         fits: number of fits with a claim, or with a rehearsal of one.
         rehearsed: how many of them are rehearsals, which protect nobody.
-        open_fits: number of fits on the same data without one: nothing holds for whoever reads these too.
-        epsilon: that all claims together amount to, rounded up.
-        delta: the largest of the claims'.
+        open_fits: number of fits on the same data without a claim; for a reader of these, no claim holds.
+        epsilon: epsilon of all claims together, rounded up.
+        delta: largest delta of the claims.
     """
 
     data: str
@@ -42,10 +43,10 @@ class ComposedBudget:
     delta: float
 
     def __str__(self) -> str:
-        """Return it as one sentence or two."""
+        """Return the budget in one or two sentences."""
         text = (
             f"{self.data}: {self.fits} fits with a guarantee for each {self.unit} ({self.neighbours}) amount "
-            f"to epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for who reads them all."
+            f"to epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for a reader of all of them."
         )
         if self.rehearsed:
             text += f" {self.rehearsed} are rehearsals: their noise repeats, and nobody is protected."
@@ -55,7 +56,7 @@ class ComposedBudget:
 
 
 def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
-    """Return what the fits of a study amount to, for each data set, unit and relation."""
+    """Return the composed budget of a study's fits, for each data set, unit and neighbouring relation."""
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         claimed = row.setup.privacy
@@ -71,7 +72,7 @@ def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row])
     claims = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy is not None]
     delta = max(claim.delta for claim, _ in claims)
     budgets = [fits * budget_of(claim.mechanism, claim.epsilon, claim.delta) for claim, fits in claims]
-    # Sums are float64: a hair more than what they came to.
+    # Slightly increased, to cover float64 rounding of the sum.
     cost = math.fsum(budgets) * (1.0 + 1e-12)
     gaussian = all(claim.mechanism == "gaussian" for claim, _ in claims)
     beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]

@@ -1,4 +1,4 @@
-"""Configurations that are one and the same computation by two names, or came out the same to the last bit."""
+"""Finds configurations that are the same computation under two names, or gave the same results bit by bit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from privfed.experiments.report.summary import Row, Same
 from privfed.experiments.study.cells import Setup
 
 NAMED_APART = ("estimator", "words")
-"""Parts of a configuration that say its algorithm by the name that a study gives it."""
+"""Parts of a configuration that describe its algorithm by the study's own name and parameters."""
 
 
 def computation(setup: Setup, ran: str) -> str:
-    """Return a configuration as text, its algorithm by what it comes to."""
+    """Return a configuration as text, with the algorithm that actually ran."""
     content = {name: value for name, value in setup.content.items() if name not in NAMED_APART}
     return json.dumps({**content, "ran": ran}, sort_keys=True)
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; those that are like an earlier one of the same data, sum and guarantee say so."""
+    """Return the rows, marking those that equal an earlier one of the same data, sum and guarantee."""
     first: dict[Hashable, Row] = {}
     found = []
     for row in rows:

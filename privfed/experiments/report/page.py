@@ -1,8 +1,8 @@
-"""The report of a study as one HTML page: no outside request, readable on a phone and on paper.
+"""The report of a study as one HTML page without outside requests, readable on a phone and on paper.
 
-Every measured number stands in a `<data>` element: its value in full, the configuration (`data-id`) and
-the measure (`data-name`) that it is of. The page lists the cells of each configuration, so that
-each number can be computed again from what is stored.
+Every measured number is in a `<data>` element with its full value, its configuration (`data-id`) and its
+measure (`data-name`). The page lists the cells of each configuration, so that each number can be computed
+again from what is stored.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
     """Return the report as HTML.
 
     Args:
-        plan: of the study.
-        rows: its configurations.
+        plan: plan of the study.
+        rows: configurations of the study.
         advice: name of a data set and its partition, and an answer for it.
     """
     study = plan.located.study
@@ -95,7 +95,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # Without it browsers ask the server for an icon.
+        # Without this link browsers would request an icon from the server.
         '<link rel="icon" href="data:,">'
         f"<title>{escape(study.name)}</title><style>{style}</style></head><body>"
         f"{''.join(parts)}<script>{script}</script></body></html>\n"
@@ -103,7 +103,7 @@ def page(plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) 
 
 
 def _figure(value: float, sd: float, n: int, row: Row, name: str) -> str:
-    """Return a measured number with its origin."""
+    """Return a measured number as HTML with its origin."""
     text = str(Stat(value, sd, n)) if not math.isnan(sd) else shown(value)
     cells = " ".join(row.cells.values())
     return (
@@ -151,7 +151,7 @@ def _advice(rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> str:
 
 
 def _group(rows: Sequence[Row], kind: str) -> str:
-    """Return one kind of picture for each data set and partition."""
+    """Return one kind of picture, drawn for each data set and partition."""
     found: list[Picture] = []
     for name, own in pictures.by_data(rows):
         if kind == "leaks":
@@ -173,7 +173,7 @@ def _figures(found: Sequence[Picture], rows: Sequence[Row]) -> str:
 
 
 def _matrix(rows: Sequence[Row]) -> str:
-    """Return what each attack gained in each configuration; the darker, the more."""
+    """Return a table of what each attack gained in each configuration; darker cells mean more."""
     tables = ""
     for name, own in pictures.by_data(rows):
         attacks = list(dict.fromkeys(attack for _, row in own for attack in row.attacks))
@@ -203,7 +203,7 @@ def _matrix(rows: Sequence[Row]) -> str:
 
 
 def _left_out(rows: Sequence[Row]) -> str:
-    """Return which attacks had nothing to work on, and why."""
+    """Return a table of attacks that had nothing to work on, and why."""
     lines = "".join(
         f"<tr><td>{escape(name)}</td><td>{listed(numbers)}</td><td>{escape(why)}</td></tr>"
         for name, why, numbers in not_applicable(rows)
@@ -245,7 +245,7 @@ def _composed_budgets(rows: Sequence[Row]) -> str:
     if not told:
         return ""
     return (
-        "<p>Each fit keeps its own budget. Who reads this report has read all of them, and claims add "
+        "<p>Each fit keeps its own budget. A reader of this report sees all of them, and claims add "
         f"up:</p><ul>{told}</ul>"
     )
 
@@ -278,7 +278,7 @@ def _table(plan: Plan, rows: Sequence[Row]) -> str:
 
 
 def _ran(rows: Sequence[Row]) -> str:
-    """Return which algorithm the estimators and their parameters come to."""
+    """Return the algorithms that the estimators with their parameters amount to."""
     facts = "".join(
         f"<dt>{listed(numbers)}</dt><dd><code>{escape(text)}</code></dd>" for text, numbers in ran(rows)
     )
@@ -286,7 +286,7 @@ def _ran(rows: Sequence[Row]) -> str:
 
 
 def _unconverged(rows: Sequence[Row]) -> str:
-    """Return which fits did not converge, why, and what helps."""
+    """Return a table of fits that did not converge, why, and what helps."""
     found = unconverged(rows)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""What each party of a run saw, in words, and under which assumptions."""
+"""Describes in words what each party of a run saw, and under which assumptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ASSUMES = {
 
 
 def saw(row: Row) -> dict[str, str]:
-    """Return party -> what it saw of a run of this configuration."""
+    """Return for each party what it saw of a run of this configuration."""
     if row.opens_to == "server":
         server = f"every question, and {_TOTALS.get(row.reveals, row.reveals)}"
         clients = "the questions, which hold the centroids of each round, and its own answers"

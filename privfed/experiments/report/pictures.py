@@ -1,4 +1,4 @@
-"""The pictures of a report: which numbers they show, and the same numbers as a table beneath."""
+"""The pictures of a report, each with a table of the numbers that it shows."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from privfed.experiments.report.tables import axes
 BEST_KNOWN = "none of the others has less of both"
 
 MOST_LINES = 8
-"""Lines that a picture may hold before it is drawn once an algorithm."""
+"""Most lines in a picture; with more, there is one picture for each algorithm."""
 
 FAR = 4.0
-"""Factor between the largest and the smallest cost beyond which their axis is logarithmic."""
+"""Ratio of the largest to the smallest cost above which their axis is logarithmic."""
 
 MOST_BARS = 12
-"""Bars that are shown unasked."""
+"""Most bars of a drawing that is shown unfolded."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a picture's table, and where it comes from.
+    """Holds a number in a picture's table, and its origin.
 
     Args:
-        value: what is shown.
+        value: the number.
         row: number of its configuration in the report; 0 for published figures.
-        name: of the measure, as `trace` of a stored cell finds it.
-        sd: standard deviation; NaN where there is none.
+        name: name of the measure; a path such as "stats.leakage" within the configuration's results.
+        sd: standard deviation; NaN if there is none.
     """
 
     value: float
@@ -43,14 +43,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, its legend, and its numbers.
+    """Holds a picture, its legend, and its numbers.
 
     Args:
-        title: what it shows.
+        title: what the picture shows.
         about: how to read it.
-        drawing: SVG. key: its legend, HTML.
-        head: of the table. lines: texts and numbers of the table.
-        folded: whether the drawing is shown on demand only; on paper it always is.
+        drawing: the drawing as SVG.
+        key: its legend as HTML.
+        head: head of the table.
+        lines: texts and numbers of the table.
+        folded: whether the drawing is shown only on demand; on paper it always is.
     """
 
     title: str
@@ -63,7 +65,7 @@ class Picture:
 
 
 def short(rows: Sequence[Row]) -> Callable[[Row], str]:
-    """Return what tells one row from the others."""
+    """Return a function that names a row by the axes on which the rows differ."""
     differing = axes(rows)
 
     def name(row: Row) -> str:
@@ -88,7 +90,7 @@ def by_data(rows: Sequence[Row]) -> list[tuple[str, list[tuple[int, Row]]]]:
 
 
 def front(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
-    """Return those that no other beats in one of leakage and cost ratio and equals in the other."""
+    """Return the Pareto front: rows for which no other is as good in leakage and cost and better in one."""
 
     def figures(row: Row) -> tuple[float, float]:
         return row.stats["leakage"].mean, row.stats["score_ratio"].mean
@@ -104,7 +106,7 @@ def front(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
 
 
 def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
-    """Utility against leakage: shapes tell sums apart, colours epsilon."""
+    """Draw utility against leakage; shapes distinguish sums, colours epsilons."""
     unknown = unmeasured(rows)
     rows = [(i, row) for i, row in rows if {"leakage", "score_ratio"} <= row.stats.keys()]
     if not rows:
@@ -124,7 +126,7 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
             ]
             if points:
                 private = "" if guarantee == "none" else f", {guarantee}"
-                # Colours tell guarantees apart where they differ, shapes always tell sums apart.
+                # Shapes distinguish sums; colours distinguish guarantees if there are several, else sums.
                 colour = g if len(guarantees) > 1 else s
                 series.append(Series(f"{kind}{private}", points, style=s, colour=colour))
     drawing = chart(
@@ -149,7 +151,7 @@ def pareto(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
 
 
 def _distinct(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row, str]]:
-    """Return each row that is no other by another name, and its numbers with those of the others."""
+    """Return the distinct rows, each with the numbers of all rows that are the same computation."""
     ids = {row.id for _, row in rows}
     kept = [(i, row) for i, row in rows if row.same_as is None or row.same_as.id not in ids]
     alike = {row.id: [str(i)] for i, row in kept}
@@ -160,7 +162,7 @@ def _distinct(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row, str]]:
 
 
 def _ratio(name: str, values: Sequence[float]) -> Axis:
-    """Return an axis of cost ratios: in logarithms where one of them would press the others together."""
+    """Return an axis of cost ratios, logarithmic if they differ so much that small ones would be crowded."""
     return Axis(name, span=0.05, log=max(values) > FAR * min(values))
 
 
@@ -175,7 +177,7 @@ def _number(number: int, row: Row, name: str) -> Number | str:
 
 
 def leaks(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
-    """Each attack's headline after more and more rounds, a line a configuration."""
+    """Draw each attack's headline after increasing numbers of rounds, one line for each configuration."""
     attacks = list(dict.fromkeys(attack for _, row in rows for attack in row.leaks))
     return [
         _curves(
@@ -191,9 +193,9 @@ def leaks(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
 
 
 def convergence(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
-    """Cost along the rounds, a line for each; where configurations agree, lines lie on each other.
+    """Draw the cost over the rounds, one line for each configuration.
 
-    Where there are many lines, a picture for each algorithm.
+    If there are many lines, there is a picture for each algorithm.
     """
     known = [(i, row, row.convergence) for i, row in rows if row.convergence is not None]
     kinds = list(dict.fromkeys(row.setup.labels["algorithm"] for _, row, _ in known))
@@ -216,7 +218,7 @@ def _curves(
     told = short([row for _, row, _ in rows])
     alike: dict[tuple[str, ...], list[tuple[int, Row, Curve]]] = {}
     for i, row, curve in rows:
-        # Curves that agree to three digits would hide each other: they are drawn once.
+        # Curves that agree to three digits would hide each other, so they are drawn once.
         key = (*map(str, curve.rounds), *(f"{stat.mean:.3g}" for stat in curve.values))
         alike.setdefault(key, []).append((i, row, curve))
     series = [
@@ -246,7 +248,7 @@ def _along(number: int, row: Row, curve: Curve) -> list[Point]:
 
 
 def frontier(name: str, rows: Sequence[tuple[int, Row]]) -> Picture | None:
-    """Cost against epsilon, beside the published clusterings where the data is theirs."""
+    """Draw cost against epsilon, with the published clusterings if they were measured on this data."""
     private = [(i, row) for i, row in rows if row.setup.privacy is not None and "score_ratio" in row.stats]
     if not private:
         return None
@@ -307,7 +309,7 @@ def _audit(number: int, row: Row) -> Number | str:
 
 def _anchors(row: Row) -> dict[str, tuple[float, ...]]:
     data = row.setup.data
-    # The figures hold for rows in [-1, 1] only.
+    # The published figures are for rows in [-1, 1].
     if (data.low, data.high) != (-1.0, 1.0) or data.standardise or data.public:
         return {}
     scaled = (data.center, data.unit) == ((8.0, 8.0) if data.source == "digits" else (0.0, 1.0))
@@ -315,7 +317,7 @@ def _anchors(row: Row) -> dict[str, tuple[float, ...]]:
 
 
 def costs(name: str, rows: Sequence[tuple[int, Row]]) -> list[Picture]:
-    """Bytes and CPU seconds of one client, a bar a configuration."""
+    """Draw bytes and CPU seconds of one client, one bar for each configuration."""
     told = short([row for _, row in rows])
     pictures = []
     for style, (measure, title, unit, scale) in enumerate(

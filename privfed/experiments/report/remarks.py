@@ -1,4 +1,4 @@
-"""What is to be known of a configuration beside its figures, in a few words for tables."""
+"""Short remarks on configurations, for tables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NOTHING_TO_WORK_ON = "where no attack of this study had anything to work on"
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Return numbers of rows as the report shows them."""
+    """Return row numbers as the report shows them."""
     return ", ".join(f"#{i}" for i in numbers)
 
 
 def unmeasured(rows: Sequence[tuple[int, Row]]) -> list[int]:
-    """Return the numbers of configurations of which no leakage is known, as no attack could be run."""
+    """Return the numbers of configurations whose leakage is unknown, as no attack could be run."""
     return [i for i, row in rows if row.not_applicable and "leakage" not in row.stats]
 
 
 def remarks(row: Row) -> list[str]:
-    """Return what is to be known of a configuration."""
+    """Return the remarks on a configuration."""
     told = [] if row.same_as is None else [str(row.same_as)]
     told += [f"not applicable: {name}" for name in row.not_applicable if name not in row.attacks]
     if row.unconverged:
@@ -29,7 +29,7 @@ def remarks(row: Row) -> list[str]:
 
 
 def ran(rows: Sequence[Row]) -> list[tuple[str, list[int]]]:
-    """Return the algorithms that ran, whatever a study calls them, each with the numbers of its rows."""
+    """Return the algorithms that actually ran, each with the numbers of its rows."""
     found: dict[str, list[int]] = {}
     for i, row in enumerate(rows, start=1):
         if row.ran:
@@ -41,7 +41,7 @@ def not_applicable(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
     """Return which attacks had nothing to work on, why, and in which configurations.
 
     Returns:
-        Label of the attack, why, numbers of the rows in the report.
+        For each: label of the attack, the reason, and the numbers of the rows in the report.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for i, row in enumerate(rows, start=1):
@@ -52,10 +52,10 @@ def not_applicable(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
 
 
 def unconverged(rows: Sequence[Row]) -> list[tuple[int, Row, list[int], str]]:
-    """Return configuration by configuration why fits did not converge, and what helps.
+    """Return for each configuration why fits did not converge, and what helps.
 
     Returns:
-        Number of the row in the report, the row, seeds, why.
+        For each: number of the row in the report, the row, the seeds, and the reason.
     """
     return [
         (i, row, [seed for seed, own in row.unconverged.items() if own == why], why)

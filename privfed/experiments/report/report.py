@@ -1,4 +1,4 @@
-"""Everything that a study leaves in its folder, from what is stored there."""
+"""Writes all files of a study's report, from the results stored in its folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from privfed.experiments.running.store import Store
 
 PAGE, STUDY = "report.html", "study.toml"
 BOUNDS = ((0.01, 1.05), (0.01, 1.5), (0.1, 1.05), (0.5, 1.05))
-"""Bounds on leakage and cost ratio that every report answers for."""
+"""Bounds on leakage and cost ratio for which every report gives advice."""
 
 
 def answers(plan: Plan, rows: Sequence[Row]) -> list[tuple[str, Advice]]:
-    """Answer "what should I use?" for each data set and partition; nothing where no attack was run."""
+    """Answer "what should I use?" for each data set and partition on which attacks were run."""
     want = plan.located.study.want
     wanted = None if want is None else (want.leakage, want.score_ratio)
     bounds = [*([] if wanted is None else [wanted]), *BOUNDS]
@@ -37,12 +37,12 @@ def answers(plan: Plan, rows: Sequence[Row]) -> list[tuple[str, Advice]]:
 
 
 def write_report(folder: Path, plan: Plan, store: Store) -> list[Row]:
-    """Write the report of what is stored by now.
+    """Write the report on the results stored so far.
 
     Args:
-        folder: of the study.
-        plan: of the study.
-        store: its results.
+        folder: folder of the study.
+        plan: plan of the study.
+        store: results of the study.
 
     Returns:
         The configurations that it shows: those with at least one stored part.

@@ -1,4 +1,4 @@
-"""Pictures of how leakage and cost go with the number of clients, where a study varies it."""
+"""Pictures of leakage and cost against the number of clients, for studies that vary it."""
 
 from __future__ import annotations
 

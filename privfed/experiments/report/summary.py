@@ -1,4 +1,4 @@
-"""Over the seeds: mean, standard deviation and number of everything that was measured of a configuration."""
+"""Summarises the measures of each configuration over the seeds: mean, standard deviation and number."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from privfed.experiments.study.cells import Setup, attack_id, attack_label
 from privfed.privacy.claim import PrivacySpent
 
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
-"""What a configuration costs: bytes and seconds are of one client (seconds of the server: its own)."""
+"""Measures of cost: bytes and seconds of one client; `server_seconds` are the server's own."""
 
 _OF_WORDS = ("ran", "remedy", "notes")
-"""Values of a fit that say what it was in words, and measure nothing."""
+"""Values of a fit that describe it in words and are not measures."""
 
 _OF_AN_ATTACK = ("recovered", "precision", "baseline", "bound", "advantage")
 
 
 @dataclass(frozen=True)
 class Stat:
-    """A measure over the seeds: mean, sample standard deviation (NaN of one seed), number of seeds."""
+    """Holds a measure over the seeds: mean, sample standard deviation (NaN for one seed), number of seeds."""
 
     mean: float
     sd: float
@@ -38,11 +38,11 @@ class Stat:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Stat:
-        """Return the figures of at least one value."""
+        """Return the figures for at least one value."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
 
     def __str__(self) -> str:
-        """Return mean and standard deviation, to as many digits as the deviation lets matter."""
+        """Return mean and standard deviation, with as many digits as the deviation makes significant."""
         if math.isnan(self.sd):
             return shown(self.mean)
         if self.sd == 0:
@@ -52,7 +52,7 @@ class Stat:
 
 
 def shown(value: float, digits: int = 4) -> str:
-    """Return a number as people read it."""
+    """Return a number formatted for people."""
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
     text = f"{value:.{digits}g}"
@@ -61,7 +61,7 @@ def shown(value: float, digits: int = 4) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure along the rounds, averaged over the seeds; a seed that has ended keeps its last value."""
+    """Holds a measure over the rounds, averaged over the seeds; a run that ended keeps its last value."""
 
     rounds: list[int]
     values: list[Stat]
@@ -69,12 +69,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Same:
-    """An earlier configuration that another one is the same as.
+    """Names an earlier configuration that another one equals.
 
     Args:
-        id: of the earlier one.
-        name: what the report calls its algorithm.
-        computation: whether both are one and the same computation; else they only came out the same, to
+        id: id of the earlier configuration.
+        name: name of its algorithm in the report.
+        computation: whether both are the same computation; otherwise only their results are the same, to
             the last bit, on every seed.
     """
 
@@ -83,33 +83,34 @@ class Same:
     computation: bool
 
     def __str__(self) -> str:
-        """Return it as a remark."""
+        """Return a remark for tables."""
         how = "is the same computation as" if self.computation else "came out to the last bit like"
         return f"{how} {self.name}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration.
+    """Holds the summary of one configuration.
 
     Args:
-        id: of the configuration.
-        setup: its words.
-        cells: seed -> id of its cell, of those with values.
-        errors: (cell, part, error) of what failed.
+        id: id of the configuration.
+        setup: the configuration.
+        cells: seed -> id of its cell, for cells with values.
+        errors: (cell, part, error) for each measurement that failed.
         stats: name -> figures; "leakage" is the mean over seeds of the largest advantage of any attack.
         attacks: labels of the attacks that were run on at least one seed.
         not_applicable: label of each attack that had nothing to work on -> why, and on how many seeds.
-        leaks: label of each attack -> its headline along the rounds.
-        convergence: cost relative to central k-means along the rounds; round 0 is the start.
-        opens_to: who reads the totals. reveals: what they show.
-        against: who -> what a claim of differential privacy holds against; empty without one.
+        leaks: label of each attack -> its headline over the rounds.
+        convergence: cost relative to central k-means over the rounds; round 0 is the start.
+        opens_to: who reads the totals.
+        reveals: what the sum shows to them.
+        against: party -> what the claim of differential privacy says against it; empty without a claim.
         notes: warnings of the cells.
-        claim: what is said of the differential privacy of each fit; None without any.
-        ran: the algorithm that its estimator and parameters come to.
+        claim: the privacy claim of each fit; None without one.
+        ran: the algorithm that its estimator and parameters amount to.
         outcomes: seed -> hash of all that was measured of its fit.
-        same_as: an earlier configuration that it is the same as; None where it is like no other.
-        unconverged: seed -> why its fit did not converge and what helps, of those that did not.
+        same_as: an earlier configuration that equals it; None if there is none.
+        unconverged: seed -> why its fit did not converge and what helps, for fits that did not.
     """
 
     id: str
@@ -138,7 +139,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What the report calls its algorithm, and its defence where it has one."""
+        """Name of its algorithm in the report, and of its defence if it has one."""
         labels = self.setup.labels
         defended = "" if labels["defence"] == "none" else f", {labels['defence']}"
         return f"{labels['algorithm']}{defended}"
@@ -151,7 +152,7 @@ class Row:
 
 
 def summarise(plan: Plan, store: Store) -> list[Row]:
-    """Return one row a configuration, in the plan's order; what is not stored yet is left out."""
+    """Return one row for each configuration, in the plan's order; cells not stored yet are left out."""
     stored = store.read(setup.cell(seed) for setup in plan.setups for seed in plan.seeds)
     return [
         _row(setup, {seed: stored.get(setup.cell(seed), {}) for seed in plan.seeds}) for setup in plan.setups
@@ -159,7 +160,7 @@ def summarise(plan: Plan, store: Store) -> list[Row]:
 
 
 def claims_of(rows: Sequence[Row]) -> dict[str, PrivacySpent]:
-    """Return what is claimed under each sum and guarantee that was fitted, by what the report calls them."""
+    """Return the claim under each sum and guarantee that was fitted, by their names in the report."""
     found: dict[str, PrivacySpent] = {}
     for row in rows:
         if row.claim is not None and row.cells:
@@ -209,7 +210,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
 
 
 def _outcome(values: Mapping[str, Any]) -> str:
-    """Return a hash of all that was measured of a fit: its centers to the last bit, its bytes, its rounds."""
+    """Return a hash of all that was measured of a fit: its centers to the last bit, its bytes and rounds."""
     kept = {name: value for name, value in values.items() if name not in _OF_WORDS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -230,7 +231,7 @@ def _attacked(
                 continue
             report = part.values["report"]
             if report["status"] == Status.NOT_APPLICABLE:
-                # No figure of it is a measurement: neither its own nor one of leakage.
+                # An attack that was not run has no figures, and does not count towards leakage.
                 left_out.setdefault(label, Counter())[report["why"]] += 1
                 continue
             largest[seed] = max(largest.get(seed, 0.0), report["advantage"])
@@ -258,7 +259,7 @@ def _audited(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: di
 
 
 def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
-    """Average curves of different rounds and lengths."""
+    """Average curves with different rounds and lengths."""
     known = [dict(zip(rounds, values, strict=False)) for rounds, values in along]
     known = [{at: value for at, value in one.items() if value is not None} for one in known]
     known = [one for one in known if one]
@@ -273,7 +274,7 @@ def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """Return a row in JSON's terms, without what differs from run to run."""
+    """Return a row as values for JSON, without those that differ from run to run."""
     return {
         "id": row.id,
         "labels": row.setup.labels,

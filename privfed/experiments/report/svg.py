@@ -1,7 +1,7 @@
-"""Pictures as SVG text: points, lines and bars, with marks that carry their numbers.
+"""Draws points, lines and bars as SVG text, with marks that carry their numbers.
 
-Colours are Okabe and Ito's (2008), which colour-blind people can tell apart; shapes and dashes say the same
-again, so that nothing rests on colour alone.
+Colours are Okabe and Ito's (2008), distinguishable to colour-blind people; shapes and dashes repeat the
+distinction, so that nothing depends on colour alone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _NEAR, _MOST_TAGS = 14, 6
 
 @dataclass(frozen=True)
 class Point:
-    """A mark.
+    """Describes a mark.
 
     Args:
-        x: across. y: up.
-        sd: of y; 0 or NaN draws no error bar.
-        key: id of the configuration that the numbers are of; empty for published ones.
-        text: what is shown when one points at it.
-        tag: written beside it.
+        x: horizontal value.
+        y: vertical value.
+        sd: standard deviation of y; 0 or NaN draws no error bar.
+        key: id of the configuration that the numbers belong to; empty for published ones.
+        text: text that is shown when the pointer is on the mark.
+        tag: text that is written beside the mark.
     """
 
     x: float
@@ -43,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Marks of one kind, joined by a line where `line` says so."""
+    """Holds marks of one kind, joined by a line if `line` is true."""
 
     name: str
     points: Sequence[Point]
@@ -54,7 +55,7 @@ class Series:
 
     @property
     def ink(self) -> str:
-        """Colour."""
+        """Colour of the marks."""
         return COLOURS[(self.style if self.colour is None else self.colour) % len(COLOURS)]
 
     @property
@@ -65,9 +66,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: what it shows, and whether in logarithms; `least` and `most` are always on it.
+    """Describes an axis, linear or logarithmic; the values `least` and `most` are always on it.
 
-    `span` is the least that a linear one shows, so that what hardly differs does not look as if it did.
+    `span` is the least range of a linear axis, so that small differences do not look large.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Axis:
     span: float = 0.0
 
     def ends(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the ends, a little beyond the values."""
+        """Return the ends of the axis, a little beyond the values."""
         extra = [one for one in (self.least, self.most) if one is not None]
         low, high = min([*values, *extra]), max([*values, *extra])
         if self.log:
@@ -88,7 +89,7 @@ class Axis:
 
 
 def ticks(low: float, high: float, log: bool) -> list[float]:
-    """Return round numbers between the ends, three to eight of them where there is room."""
+    """Return round numbers between the ends, three to eight of them if there is room."""
     if log:
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
@@ -113,10 +114,10 @@ def chart(title: str, across: Axis, up: Axis, series: Sequence[Series]) -> str:
     """Draw points and lines.
 
     Args:
-        title: read out by screen readers.
+        title: title for screen readers.
         across: horizontal axis.
         up: vertical axis.
-        series: what to draw; a logarithmic axis leaves out what is not above 0.
+        series: what to draw; on a logarithmic axis, values that are not positive are left out.
     """
     kept = [_kept(one, across, up) for one in series]
     points = [point for one in kept for point in one.points]
@@ -135,12 +136,12 @@ def chart(title: str, across: Axis, up: Axis, series: Sequence[Series]) -> str:
 
 
 def bars(title: str, name: str, rows: Sequence[tuple[str, Point]], style: int = 0) -> str:
-    """Draw one horizontal bar a row, of length `Point.x`, with its text beside it.
+    """Draw one horizontal bar for each row, of length `Point.x`, with its text beside it.
 
     Args:
-        title: read out by screen readers.
-        name: of the numbers.
-        rows: label and number.
+        title: title for screen readers.
+        name: name of the numbers.
+        rows: label and number of each bar.
         style: number of the colour.
     """
     most = max((point.x for _, point in rows), default=0.0) or 1.0
@@ -160,7 +161,7 @@ def bars(title: str, name: str, rows: Sequence[tuple[str, Point]], style: int = 
 
 
 def legend(series: Sequence[Series]) -> str:
-    """Return a list of what the marks mean, as HTML that wraps where the page is narrow."""
+    """Return a legend of the marks, as HTML that wraps on a narrow page."""
     items = []
     for one in series:
         dash = f' stroke-dasharray="{DASHES[one.dash]}"' if DASHES[one.dash] else ""
@@ -253,7 +254,7 @@ def _marks(one: Series, x: Callable[[float], float], y: Callable[[float], float]
 
 
 def _tags(points: Sequence[Point], x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    """Write tags beside their marks; those of marks that lie on each other are written together."""
+    """Write tags beside their marks; tags of marks that coincide are written together."""
     places: list[tuple[float, float, list[str]]] = []
     for p in sorted((p for p in points if p.tag), key=lambda p: (p.x, p.y)):
         at, height = x(p.x), y(p.y)

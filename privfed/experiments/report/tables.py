@@ -1,4 +1,4 @@
-"""The results of a study as files: CSV, Parquet and JSON for programs, Markdown and LaTeX for a paper."""
+"""Writes the results of a study: CSV, Parquet and JSON for programs, Markdown and LaTeX for a paper."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = {
     "client_seconds": "client CPU s",
     "server_seconds": "server CPU s",
 }
-"""What people call a measure."""
+"""Names of measures in tables."""
 
 
 def columns(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -60,12 +60,12 @@ def axes(rows: Sequence[Row]) -> list[str]:
 
 
 def name_of(column: str) -> str:
-    """Return what people call a measure."""
+    """Return the name of a measure in tables."""
     return NAMES.get(column, column)
 
 
 def write_tables(folder: Path, plan: Plan, rows: Sequence[Row], advice: Sequence[tuple[str, Advice]]) -> None:
-    """Write results.{csv,parquet,json}, table.md and table.tex; each file appears whole or not at all."""
+    """Write results.{csv,parquet,json}, table.md and table.tex, each atomically."""
     study = plan.located.study
     frame = _frame(rows)
     with replaced(folder / "results.csv") as path:
@@ -139,7 +139,7 @@ def _claims_markdown(rows: Sequence[Row]) -> str:
 
 
 def _remarked(cells: list[list[str]], told: list[list[str]], before: str = "") -> str:
-    """Return remarks on the table's rows, a line each."""
+    """Return remarks on the table's rows, one line for each."""
     lines = [
         f"{before}{', '.join(own)}: {'; '.join(one)}." for own, one in zip(cells, told, strict=True) if one
     ]
