@@ -1,9 +1,9 @@
-"""Fits diffprivlib's k-means: run by the python of an environment that holds it, by `test_dp_anchors.py`.
+"""Fits diffprivlib's k-means; `test_dp_anchors.py` runs it with the Python of an environment that has it.
 
 Usage: python diffprivlib_fits.py sets.npz centers.npz seeds epsilon...
 
-`sets.npz` holds for each set its rows in [-1, 1] under its name, and under `name.k` the number of
-clusters; `centers.npz` gets, under `name/epsilon/seed`, centers of shape (n_clusters, n_features).
+`sets.npz` has for each set its rows in [-1, 1] under its name, and the number of clusters under `name.k`;
+`centers.npz` gets centers of shape (n_clusters, n_features) under `name/epsilon/seed`.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""What an encrypted sum costs beside TenSEAL alone: 49,152 entries, 10 clients, one thread, no network.
+"""Cost of an encrypted sum compared with TenSEAL alone: 49,152 entries, 10 clients, one thread, no network.
 
-Run by `make bench`; it prints ratios to what it measured in the same minute, and asserts nothing about
-time. Two rivals: TenSEAL as it comes (a public key, [60, 60], scale 2^40), and with our parameters and
-a symmetric key. Both encrypt, serialise, parse, add and decrypt; they check nothing.
+Run by `make bench`; it prints ratios of measurements of the same minute, and asserts nothing about time. It
+is compared with TenSEAL's defaults (a public key, [60, 60], scale 2^40), and with TenSEAL under our
+parameters and a symmetric key. Both encrypt, serialise, parse, add and decrypt, but check nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privfed.protocols.ckks.parameters import PRIME_BITS, RING, SLOTS
 from privfed.protocols.ckks.scheme import CkksAdder, Encrypted
 
 Cost = dict[str, float]
-"""Seconds of processor time, by step, and bytes of one answer."""
+"""Seconds of processor time by step, and bytes of one answer."""
 
 CLIENTS, ENTRIES, REPEATS = 10, 12 * SLOTS, 7
 SPEC = StatisticsSpec(Entry("x", (ENTRIES,), -10.0, 10.0, 2.0**-20))
@@ -47,12 +47,12 @@ class Clock:
 
 
 class Raw:
-    """TenSEAL alone.
+    """Runs a sum with TenSEAL alone.
 
     Args:
-        bits: of each of the two primes.
-        scale: of the numbers.
-        kind: whether clients encrypt under a public key.
+        bits: bits of each of the two primes.
+        scale: scale of the encoding.
+        kind: whether clients encrypt under a public or a symmetric key.
     """
 
     def __init__(self, bits: int, scale: float, kind: tenseal.ENCRYPTION_TYPE) -> None:
@@ -89,7 +89,7 @@ class Raw:
 
 
 class Ours:
-    """Encrypted sums, with grid, checks and messages."""
+    """Runs an encrypted sum of privfed, with grid, checks and messages."""
 
     def __init__(self) -> None:
         self.key = Key.generate()
@@ -134,13 +134,13 @@ def test_ckks_cost() -> None:
 
 
 def report(costs: dict[str, list[Cost]]) -> None:
-    """Print the table; times in ms, medians; ratios are of the same round, then their median."""
+    """Print the table: medians of times in ms, and medians of ratios within a round."""
     print(
         f"\nOne encrypted sum, {CLIENTS} clients, {ENTRIES} entries; processor time in ms, {REPEATS} rounds"
     )
     for name, rows in costs.items():
         one = {step: statistics.median(row[step] for row in rows) for step in rows[0]}
-        # One client encrypts and decrypts; the server adds all.
+        # Times are for one client's encryption and decryption, and for all additions of the server.
         ratios = [whole(row) / whole(ours) for row, ours in zip(rows, costs["ours"], strict=True)]
         print(
             f"{name:32} encrypt {1000 * one['encrypt'] / CLIENTS:6.1f}  add {1000 * one['add']:6.1f}  "

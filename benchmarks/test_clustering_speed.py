@@ -1,4 +1,4 @@
-"""Clusterings against literal loops of the authors' code, in the same run: seconds of one round.
+"""Speed of one round compared with literal loops as in the authors' code, measured in the same run.
 
 Prints ratios; asserts nothing about time. `make bench` runs it.
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.benchmark
 
 
 def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """Return the median CPU seconds of some runs."""
+    """Return the median CPU seconds of several runs."""
     taken = []
     for _ in range(repeats):
         start = time.process_time()

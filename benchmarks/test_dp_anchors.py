@@ -1,4 +1,4 @@
-"""DPKMeans beside another program's k-means under differential privacy, on the same rows in the same run.
+"""Compares DPKMeans with another library's differentially private k-means, on the same rows in the same run.
 
 diffprivlib 0.6.6 (IBM, pure epsilon) needs an older scikit-learn, and so an environment of its own:
 

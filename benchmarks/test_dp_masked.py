@@ -1,7 +1,7 @@
-"""What differential privacy costs over masked sums of many clients, and with clients as the unit.
+"""Cost of differential privacy over masked sums of many clients, and with clients as the unit.
 
-The noise of a masked sum is shared: with `honest` = n it is that of one claim, with fewer there is more of
-it than was paid for. docs/privacy/utility.md has the tables.
+The clients of a masked sum share the noise. If all n are counted as honest, the total has exactly the noise
+of the claim; if fewer are, it has more than the claim needs. docs/privacy/utility.md has the tables.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
-"""What differential privacy costs: DPKMeans against published figures, and against corrected baselines.
+"""Cost of differential privacy: DPKMeans compared with published figures and with corrected baselines.
 
-Cost is the k-means cost of the released centers over that of scikit-learn's best of 20 runs on the same
-rows; 1 is as good as without privacy. Noise is that of one claim, as a masked sum of honest clients gives
-it (`test_dp_masked.py`); it is a rehearsal's, so that figures repeat. docs/privacy/utility.md has the tables.
+Cost is the k-means cost of the released centers divided by that of scikit-learn's best of 20 runs on the same
+rows; 1 is as good as without privacy. The noise is that of one claim, as in a masked sum of only honest
+clients (`test_dp_masked.py`), drawn as a rehearsal so that figures repeat. docs/privacy/utility.md has the
+tables.
 """
 
 import warnings
@@ -37,7 +38,7 @@ OTHERS: dict[str, Callable[[], tuple[np.ndarray, int]]] = {
 }
 
 BEST_ANCHOR = {
-    # The best of diffprivlib 0.6.6, FastLloyd and Google's LSH clustering in each cell, 10 to 20 seeds.
+    # In each cell the best of diffprivlib 0.6.6, FastLloyd and Google's LSH clustering, over 10 to 20 seeds.
     "big": (1.850, 1.311, 1.244, 1.238, 1.203, 1.179),
     "blobs": (1.354, 1.168, 1.149, 1.042, 1.013, 1.006),
     "digits": (2.025, 1.704, 1.579, 1.463, 1.410, 1.342),
@@ -77,7 +78,7 @@ def test_small_sets_cost_less_than_fastlloyd_and_than_one_mean(name: str) -> Non
         )
         print(f"{name:>8} {epsilon:5} ours {ours:6.3f} fastlloyd {fast:6.3f} one mean {one:6.3f}")
         assert ours < one
-        # 150 rows at epsilon 0.1 are all noise: neither finds anything.
+        # With 150 rows at epsilon 0.1 there is only noise, and neither method finds anything.
         assert ours < fast or (name, epsilon) == ("iris", 0.1)
 
 

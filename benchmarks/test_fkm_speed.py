@@ -1,4 +1,4 @@
-"""FKM against the authors' calls of scikit-learn and against literal loops, in the same run.
+"""Speed of FKM compared with the authors' calls of scikit-learn and with literal loops, in the same run.
 
 Prints milliseconds and ratios; asserts nothing about time. `make bench` runs it.
 """
@@ -17,7 +17,7 @@ from tests.reference import fkm_reference as oracle
 
 pytestmark = [
     pytest.mark.benchmark,
-    # One step from given means does not converge, and is not meant to.
+    # A single step from given means is not meant to converge.
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 
@@ -33,10 +33,10 @@ def clients_of(seed: int = 0) -> list[np.ndarray]:
 
 
 def authors_fits(clients: list[np.ndarray]) -> None:
-    """Ask of scikit-learn what the authors' code asks: three fits a client and round, one of the server.
+    """Make the authors' calls of scikit-learn: in each round three fits per client and one of the server.
 
-    The first two of a client are there to be overwritten with the global means, for a score and to find
-    the empty clusters.
+    The first two fits of a client only create models that are overwritten with the global means, to compute
+    a score and to find empty clusters.
     """
 
     def means(rows: np.ndarray, **words: Any) -> tuple[np.ndarray, np.ndarray]:

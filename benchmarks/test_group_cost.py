@@ -1,6 +1,6 @@
-"""What a sum that clients open costs in processor time, apart from the keystreams that it needs.
+"""Processor time of a sum that clients open, compared with that of the keystreams that it needs.
 
-100 clients, 1e5 entries, no network, one thread. Run by `make bench`; it prints and asserts nothing about
+100 clients, 1e5 entries, no network, one thread. Run by `make bench`; it prints, and asserts nothing about
 time. The limit is what the same masker needs for as many keystreams of fresh keys in the same run.
 """
 
@@ -27,7 +27,7 @@ QUESTION = vectors(ENTRIES)
 
 
 class Watch:
-    """An engine that counts the processor time of the clients.
+    """Runs clients as an engine, and counts their processor time.
 
     Attributes:
         spent: seconds of all clients in the last exchange.
@@ -45,7 +45,7 @@ class Watch:
 
 
 def limit(n: int) -> float:
-    """Return the seconds of n keystreams, added."""
+    """Return the seconds that it takes to generate and add n keystreams."""
     grid = Grid(QUESTION.spec, CLIENTS)
     masker, words = Masker(grid), np.zeros(grid.size, dtype=np.uint64)
     keys = [new_secret() for _ in range(n)]

@@ -1,8 +1,8 @@
-"""What a masked sum costs in processor time, apart from the keystreams that nobody can do without.
+"""Processor time of a masked sum, compared with that of the keystreams that it cannot do without.
 
-100 clients, full graph, 1e5 entries, no network, one thread. Run by `make bench`; it prints and
-asserts nothing about time. The limit is what the same masker needs for as many keystreams of fresh
-keys, measured between the steps that it is compared with.
+100 clients, full graph, 1e5 entries, no network, one thread. Run by `make bench`; it prints, and asserts
+nothing about time. The limit is what the same masker needs for as many keystreams of fresh keys, measured
+between the steps that it is compared with.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MEASURED = 50
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entries(Question):
-    """Asks for many numbers that a client has ready."""
+    """Asks for many numbers, which a client has ready."""
 
     additive_over = AdditiveOver.CLIENTS
     size: int
 
     @property
     def spec(self) -> StatisticsSpec:
-        """One array."""
+        """Layout of the statistics: one array."""
         return self._spec
 
     @cached_property
@@ -55,7 +55,7 @@ class Entries(Question):
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
-        """Answer nothing: the clients have their answers ready."""
+        """Raise an error, as the clients have their answers ready and this is never called."""
         raise NotImplementedError
 
 
@@ -74,13 +74,13 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def forget() -> None:
-    """Empty the caches that clients of one process share: each would decode the question itself."""
+    """Empty the caches that clients of one process share, as a real client decodes the question itself."""
     question_from_bytes.cache_clear()
     grid_of.cache_clear()
 
 
 class Fit:
-    """Clients and a coordinator whose generators are driven by hand, with a clock between them."""
+    """Drives the generators of clients and coordinator by hand, and measures the time of each side."""
 
     def __init__(self) -> None:
         protocol = Masked()
@@ -98,7 +98,7 @@ class Fit:
         self.drive(self.session.open(), ())
 
     def drive(self, steps: Any, lost: Iterable[int]) -> Any:
-        """Run one generator; add up the coordinator's time, and one client's by stage."""
+        """Run one generator; add up the coordinator's time, and one client's time by stage."""
         self.server, self.client = 0.0, {}
         replies: Replies | None = None
         while True:
@@ -126,7 +126,7 @@ class Fit:
         return replies
 
     def sum(self, lost: Iterable[int] = ()) -> None:
-        """Open one sum; the coordinator's own copies of question and grid are made in it."""
+        """Open one sum, in which the coordinator makes its own copies of question and grid."""
         question = Entries(ranges=QUESTION.ranges, size=ENTRIES)
         total = self.drive(self.session.sum(question, self.index, 0, (0,)), lost)
         self.index += 1
@@ -136,7 +136,7 @@ class Fit:
 
 
 def limit(streams: int) -> float:
-    """Return the time of keystreams of fresh keys, made and added by the masker itself."""
+    """Return the time that the masker needs to generate and add keystreams of fresh keys."""
     grid = Grid(QUESTION.spec, CLIENTS)
     total, keys = np.zeros(grid.size, dtype=np.uint64), [new_secret() for _ in range(streams)]
     masker = Masker(grid)
@@ -144,7 +144,7 @@ def limit(streams: int) -> float:
 
 
 def agreements() -> float:
-    """Return the time of one client's X25519: one with each neighbour, and a fresh key of its own."""
+    """Return the time of one client's X25519: an agreement with each neighbour, and a fresh key."""
     theirs = [public_key(new_secret()) for _ in range(CLIENTS - 1)]
 
     def work() -> None:
@@ -157,7 +157,7 @@ def agreements() -> float:
 
 
 def answering(fit: Fit) -> float:
-    """Return the time to decode and admit the question and to have its answer in range."""
+    """Return the time to decode and admit the question, and to clip its answer to the ranges."""
     data = QUESTION.to_bytes()
     forget()
     return cpu(lambda: answer(admit(data, ClientPolicy(), fit.configuration), 0, answerer))
@@ -194,7 +194,7 @@ def test_masked_cost() -> None:
             fit.sum(range(LOST))
             rebuilt = CLIENTS - LOST + LOST * (CLIENTS - LOST)
             losses.append({"server": fit.server, "keystreams": limit(rebuilt)})
-            # Those who were lost are back.
+            # Clients that were lost are back in the next sum.
     report(medians(plain), medians(losses), rebuilt, 1000 * join)
 
 

@@ -1,7 +1,7 @@
-"""The samplers against OpenDP's exact one and numpy's inexact one, in the same run, one thread.
+"""Speed of the noise samplers compared with OpenDP's exact one and numpy's inexact one, one thread.
 
-Prints draws a second of processor time and ratios; asserts nothing about time. `make bench` runs it.
-OpenDP is no dependency: its rows are skipped where it is not installed.
+Prints draws per second of processor time and ratios within a run; asserts nothing about time. `make bench`
+runs it. OpenDP is not a dependency; its rows are skipped if it is not installed.
 """
 
 import time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.benchmark
 
 
 def opendp_draws(sigma: float) -> Callable[[int], object] | None:
-    """Return OpenDP's discrete Gaussian on vectors of integers, or None where it is not installed."""
+    """Return OpenDP's discrete Gaussian on vectors of integers, or None if it is not installed."""
     try:
         import opendp.prelude as dp
     except ImportError:

@@ -1,9 +1,9 @@
-"""What it gains that the server adds the noise once: DWF over ckks, against shares of half the clients.
+"""Utility of noise that the server adds once: DWF over ckks, compared with noise shares of the clients.
 
-100 clients, noise of a rehearsal. Shares are sized for the 51 honest clients that a sum is sure to contain,
-and all 100 add theirs, so that totals carry nearly twice the variance that the claim needs; of the server's
-noise they carry just that. In return its rounds are fixed before, and not planned by what totals tell.
-docs/privacy/utility.md has the table.
+100 clients, noise of a rehearsal. Noise shares are sized for the 51 honest clients that a sum is certain to
+contain, and all 100 add theirs, so totals have nearly twice the variance that the claim needs; with noise of
+the server they have just that variance. In return, its number of rounds is fixed in advance and cannot be
+planned from totals. docs/privacy/utility.md has the table.
 """
 
 import warnings
@@ -45,5 +45,5 @@ def test_one_draw_of_the_server_costs_no_more_than_shares_of_half_the_clients(na
         server = found(rows, k, epsilon, protocol=CKKS(), tol=0, max_iter=ROUNDS)
         shares = found(rows, k, epsilon, protocol=CountedOn(51))
         print(f"{name:>8} {epsilon:4} server {server:.3f} distributed {shares:.3f}")
-        # Where noise is low, the plan of the other may gain a little more.
+        # With little noise, rounds that are planned from totals may gain a little more.
         assert server <= 1.05 * shares

@@ -1,8 +1,9 @@
-"""What a masked sum costs a client and the coordinator on the sparse graph, from 202 to 10,000 clients.
+"""Cost of a masked sum for a client and the coordinator on the sparse graph, from 202 to 10,000 clients.
 
-1e4 entries, a tenth lost in the second sum, no network, one thread. Run by `make bench`; it prints and
-asserts nothing about time. Beside each cost stands what nobody can do without: as many keystreams and
-agreements, measured in the same run. `PRIVFED_BENCH_CLIENTS` names other sizes ("10000" takes minutes).
+1e4 entries, a tenth of the clients lost in the second sum, no network, one thread. Run by `make bench`; it
+prints, and asserts nothing about time. Each cost is compared with that of the keystreams and key agreements
+that it cannot do without, measured in the same run. `PRIVFED_BENCH_CLIENTS` names other sizes ("10000" takes
+minutes).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ READY = Statistics(x=np.random.default_rng(0).uniform(-10, 10, ENTRIES))
 
 
 class Fit:
-    """All clients and the coordinator, with a clock for either side."""
+    """Runs all clients and the coordinator, and measures the time of either side."""
 
     def __init__(self, n: int) -> None:
         protocol, self.n = Masked(), n

@@ -1,4 +1,4 @@
-"""Sets, claims and costs that the benchmarks of utility under differential privacy share."""
+"""Data sets, claims and costs for the benchmarks of utility under differential privacy."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ FOUR = {"blobs": blobs, "digits": digits, "g2": g2, "big": big}
 
 
 class CountedOn(Plain):
-    """Plain sums that count on the noise of so many clients together, as a masked sum of honest ones does.
+    """Sums in clear whose noise is shared by `honest` clients, as in a masked sum.
 
-    Totals are those of `Masked(honest=...)`, bit for bit (`test_dp_masked.py`), at a thirtieth of its time.
+    Totals are those of `Masked(honest=...)`, bit for bit (`test_dp_masked.py`), in a thirtieth of its time.
     """
 
     def __init__(self, honest: int) -> None:
@@ -79,7 +79,7 @@ def inertia(rows: np.ndarray, centers: np.ndarray) -> float:
 
 
 def cost(rows: np.ndarray, k: int, centers: np.ndarray) -> float:
-    """Return the inertia of centers over that of scikit-learn's best of 20 runs."""
+    """Return the inertia of centers divided by that of scikit-learn's best of 20 runs."""
     return inertia(rows, centers) / _exact(rows.tobytes(), rows.shape, k)
 
 
@@ -110,16 +110,16 @@ def costs(
     delta: float | None = None,
     unit: str = "record",
 ) -> np.ndarray:
-    """Return what fits on one of the sets cost, one for each seed.
+    """Return the costs of fits on one of the sets, one for each seed.
 
     Args:
-        name: of the set.
-        epsilon: of the claim.
-        seeds: how many.
+        name: name of the set.
+        epsilon: epsilon of the claim.
+        seeds: number of seeds.
         parts: the clients' rows; None for one client.
-        model: an estimator whose words are kept but for `privacy` and `random_state`; None for DPKMeans.
-        delta: of the claim; None for 1 / (n ln n).
-        unit: of the claim.
+        model: an estimator, whose parameters are used except `privacy` and `random_state`; None for DPKMeans.
+        delta: delta of the claim; None for 1 / (n ln n).
+        unit: unit of the claim.
     """
     rows, k = FOUR[name]()
     model = DPKMeans(protocol="plain") if model is None else model
@@ -134,10 +134,10 @@ def costs(
 
 
 def dealt(rows: np.ndarray, clients: int) -> list[np.ndarray]:
-    """Return the rows dealt to clients at random."""
+    """Return the rows, dealt to clients at random."""
     return np.array_split(rows[np.random.default_rng(1).permutation(len(rows))], clients)
 
 
 def shown(values: np.ndarray) -> str:
-    """Return mean and standard error, for people."""
+    """Return mean and standard error as text."""
     return f"{values.mean():.3f}+-{values.std(ddof=1) / np.sqrt(len(values)):.3f}"

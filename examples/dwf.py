@@ -1,16 +1,17 @@
-"""Dynamically weighted federated k-means beside its paper: Tables 1 to 3 and Figures 4 to 8.
+"""Compares dynamically weighted federated k-means with its paper: Tables 1 to 3 and Figures 4 to 8.
 
 Holzer, Jacob and Kavane: Dynamically Weighted Federated k-Means (2023). DWF, EWF and k-FED are compared with
 central k-means on three distributions of the same rows over 100 (Figures 4 to 6) or 10 clients (7, 8), with
 all or a part of the clients in each round. As in the paper (section 3.4) the better half of the runs, by
-score, is kept. Runs are over plain sums: over masked ones the centroids are the same to the grid's step.
+score, is kept. Runs use plain sums; over masked sums the centroids are the same up to the quantisation step.
 
     python examples/dwf.py [--quick] [--out DIR] [--data DIR]
 
 The synthetic data are drawn here. --data names a folder with mnist.npz (x_train, y_train) and
-femnist_dwf_iid_hiid.npz (X_iid, y_iid, client_iid, X_hiid, ...); FEMNIST's non-IID clients are not at hand
-whole and are left out. Smaller than the paper, so that it ends: seeds, MNIST's rows and FEMNIST's clients are
-those that the tables name, and scores of a part of the rows are not quite the paper's.
+femnist_dwf_iid_hiid.npz (X_iid, y_iid, client_iid, X_hiid, ...). FEMNIST's non-IID clients are left out, as
+they are not completely available. To finish in reasonable time, the study is smaller than the paper's: the
+tables state the number of seeds, of MNIST's rows and of FEMNIST's clients. Scores on a part of the rows
+differ a little from the paper's.
 
 Writes dwf.csv, dwf.md and dwf.png to DIR (default: runs/dwf).
 """
@@ -33,7 +34,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-# One thread a process: runs are spread over the cores.
+# One thread for each process, as runs are spread over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -105,20 +106,20 @@ PAPER = {
         (0.4292, 0.4306, 0.4314, 0.4107),
     ),
 }
-"""Means of Tables 1 (score), 2 (accuracy) and 3 (v-measure), in the order of METHODS; of 100 runs each."""
+"""Means over 100 runs in Tables 1 (score), 2 (accuracy) and 3 (v-measure), in the order of METHODS."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the paper's study is run.
+    """Says how much of the paper's study is run.
 
     Args:
-        seeds: runs of each configuration on the synthetic data; of which the better half counts.
-        image_seeds: the same on images.
+        seeds: runs of each configuration on the synthetic data; the better half of them counts.
+        image_seeds: runs of each configuration on images.
         participating: shares of the clients that take part in a round.
-        image_rows: rows of MNIST.
-        image_clients: clients of FEMNIST.
-        most_rounds: of a run; the paper: 10,000.
+        image_rows: number of MNIST's rows.
+        image_clients: number of FEMNIST's clients.
+        most_rounds: most rounds of a run; 10,000 in the paper.
     """
 
     seeds: int
@@ -134,7 +135,7 @@ FULL = Scale(4, 1, (0.1, 0.5, 1.0), 3000, 10, 400)
 
 
 class Job(NamedTuple):
-    """One run."""
+    """Describes one run."""
 
     data: str
     n_clients: int
@@ -145,7 +146,7 @@ class Job(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What the paper's section 3.3 measures, of all rows."""
+    """Holds the measures of the paper's section 3.3, on all rows."""
 
     score: float
     accuracy: float
@@ -156,7 +157,7 @@ class Score(NamedTuple):
 
 
 def synthetic() -> tuple[np.ndarray, np.ndarray]:
-    """Return the paper's blobs and 100 points spread evenly, as its authors draw them."""
+    """Return the paper's blobs and 100 uniform outliers, as its authors draw them."""
     rows, labels = make_blobs(10_000, centers=5, cluster_std=0.2, center_box=(-1, 1), random_state=18042023)
     draw = random.Random(1)
     outliers = [[2 * draw.random() - 1, 2 * draw.random() - 1] for _ in range(100)]
@@ -165,7 +166,7 @@ def synthetic() -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=4)
 def table(data: str, kind: str, folder: Path | None, scale: Scale) -> tuple[np.ndarray, ...]:
-    """Return rows, labels and, where the data come with clients, each row's client."""
+    """Return rows, labels and, if the data come with clients, each row's client."""
     if data == "synthetic" or folder is None:
         return synthetic()
     with np.load(folder / FILES[data]) as arrays:
@@ -222,7 +223,7 @@ def centers_of(job: Job, clients: Sequence[np.ndarray], most_rounds: int) -> np.
         random_state=seed,
     )
     with warnings.catch_warnings():
-        # Small steps and drawn cohorts end by patience or with the last round, as the paper's do.
+        # With small steps and drawn cohorts, runs end by patience or with the last round, as in the paper.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return rounds.fit(clients).cluster_centers_
 
@@ -230,7 +231,7 @@ def centers_of(job: Job, clients: Sequence[np.ndarray], most_rounds: int) -> np.
 def measured(job: Job, folder: Path | None, scale: Scale) -> tuple[Job, Score, float]:
     """Run a job; return its scores on all rows, and how many seconds the fit took.
 
-    Scores are NaN where the clients of k-FED's one round have fewer centroids than there are clusters.
+    Scores are NaN if the clients of k-FED's only round have fewer centroids than there are clusters.
     """
     clients, labels = split(job, folder, scale)
     began = time.perf_counter()
@@ -274,14 +275,14 @@ COLOURS = {CENTRAL: "#000000", EWF: "#D55E00", DWF: "#0072B2", K_FED: "#009E73"}
 
 
 def kept(found: Found, data: str, n_clients: int, kind: str, method: str, asked: int) -> np.ndarray:
-    """Return the scores of the better half of a configuration's runs, (n_runs, 3); NaN where none is left."""
+    """Return the scores of the better half of a configuration's runs, (n_runs, 3); NaN if none is left."""
     wanted = (data, n_clients, kind, method, asked)
     runs = sorted(one for job, one in found.items() if job[:5] == wanted and not math.isnan(one.score))
     return np.array(runs[: max(1, len(runs) // 2)] or [Score(math.nan, math.nan, math.nan)])
 
 
 def lines(found: Found) -> Iterator[list[str]]:
-    """Yield Tables 1 to 3: all clients in each round."""
+    """Yield the lines of Tables 1 to 3, with all clients in each round."""
     configurations = sorted({job[:3] for job in found}, key=lambda one: (-one[1], one))
     for metric, name in enumerate(Score._fields):
         for data, n_clients, kind in configurations:
@@ -294,7 +295,7 @@ def lines(found: Found) -> Iterator[list[str]]:
 
 
 def write(found: Found, seconds: dict[Job, float], said: str, out: Path) -> None:
-    """Print the tables, and write them and every run."""
+    """Print the tables, and write them and the scores of every run."""
     header = ["table", "metric", "data", "clients", "distribution", "method", "mean", "std", "paper's mean"]
     rows = ["| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *lines(found)]]
     text = said + "\n\n" + "\n".join(rows) + "\n"
@@ -307,7 +308,7 @@ def write(found: Found, seconds: dict[Job, float], said: str, out: Path) -> None
 
 
 def draw_panel(axes: Axes, found: Found, data: str, n_clients: int, kind: str, metric: int) -> None:
-    """Draw one metric over the clients of a round: means, and one standard deviation about them."""
+    """Draw one metric against the clients in a round: means, and one standard deviation around them."""
     asked = sorted({job.asked for job in found if job[:3] == (data, n_clients, kind)})
     for method in METHODS:
         some = asked[-1:] if method == CENTRAL else asked

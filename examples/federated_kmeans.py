@@ -1,16 +1,17 @@
-"""Federated k-means of Triebe and Rajagopal (2019): the study behind their Figures 1 to 7.
+"""Runs the study behind Figures 1 to 7 of Triebe and Rajagopal, federated k-means (2019).
 
     python examples/federated_kmeans.py [--quick] [--out DIR]
 
-The data are the paper's (section 2.1): 50 clients of 10 rows, each client around one of the means 1 to 5
-with scale 0.2, and 50 further clients for the test. Starts are uniform in [0, 6], the server's rates
-(1, 0.5), small clusters (1 % of the round's rows) are drawn anew after 20 rounds. Scores are of the test
-clients' rows, pooled here because this is a simulation. "central" is k-means on all rows, from the same
-starts; C = .03 is one client a round, as C = .01 is. The data are drawn here: there is nothing to download.
+The data are the paper's (section 2.1): 50 clients with 10 rows, each client around one of the means 1 to 5
+with scale 0.2, and 50 further clients for testing. Starts are uniform in [0, 6]; the server's learning rate
+and momentum are 1 and 0.5; small clusters (1 % of the round's rows) are redrawn after 20 rounds. Scores are
+on the test clients' rows, pooled here because this is a simulation. "central" is k-means on all rows, from
+the same starts. C = .03 means one client in each round, as does C = .01. The data are drawn here, so there is
+nothing to download.
 
-The paper prints pictures and no numbers: "authors' code" is what their code gave for other seeds than ours
-(means over 10). A start can end in a bad local minimum (mean distance near .28 instead of .15), so that means
-of 10 seeds still vary by some .02.
+The paper has figures and no numbers: "authors' code" is what their code gave for other seeds than ours
+(means over 10). A start can end in a bad local minimum (mean distance near .28 instead of .15), so means over
+10 seeds still vary by about .02.
 
 It writes federated_kmeans.csv, .md and .png. All of it takes about five minutes, --quick about ten seconds.
 """
@@ -43,7 +44,7 @@ Clients = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a figure: fraction C of clients a round, epochs E, client rate beta, batch size B."""
+    """Describes one point of a figure: fraction C of clients, epochs E, client rate beta, batch size B."""
 
     figure: str
     fraction: float | str
@@ -53,7 +54,7 @@ class Setting:
 
 
 class Score(NamedTuple):
-    """Mean Euclidean distance to the nearest centroid, and Davies-Bouldin index (section 2.2)."""
+    """Holds mean Euclidean distance to the nearest centroid, and Davies-Bouldin index (section 2.2)."""
 
     distance: float
     davies_bouldin: float
@@ -73,25 +74,26 @@ AUTHORS_CODE = {
 
 
 def authors_score(one: Setting) -> Score | None:
-    """Return the authors' code's mean scores in a setting, where they were measured."""
+    """Return the mean scores of the authors' code in a setting, if they were measured."""
     return AUTHORS_CODE.get((one.fraction, one.epochs, one.rate)) if one.batch_size is None else None
 
 
 def settings(quick: bool) -> list[Setting]:
-    """Return the points of Figures 1 to 5; E, B and beta of a figure are its caption's."""
+    """Return the points of Figures 1 to 5, with E, B and beta from the captions."""
     fractions = (0.01, 0.1, 0.3, 1.0) if quick else (0.01, 0.03, 0.1, 0.3, 1.0)
     captions = [("1", 1, 1.0), ("2b", 10, 0.1)]
     captions += [] if quick else [("2a", 10, 1.0), ("3a", 5, 1.0), ("3b", 5, 0.2)]
     points = [Setting("1-3", CENTRAL)]
     points += [Setting(name, c, epochs, rate) for name, epochs, rate in captions for c in fractions]
-    # The captions of Figures 4 and 5 name no steps, and 5b's number of epochs is cut off: our choices.
+    # The captions of Figures 4 and 5 do not list the points, and that of 5b cuts off the number of epochs, so
+    # these are our choices.
     sweep = (1, 10) if quick else (1, 2, 5, 10, 20)
     points += [
         Setting(name, 0.1, epochs, rate) for name, rate in (("4a", 1.0), ("4b", 0.1)) for epochs in sweep
     ]
     rates = (0.1, 1.0) if quick else (0.03, 0.1, 0.3, 1.0)
     points += [Setting(name, 0.1, epochs, rate) for name, epochs in (("5a", 1), ("5b", 10)) for rate in rates]
-    # Not in the paper, whose figures all take B = infinity, as the authors' code does.
+    # These are not in the paper, whose figures all use B = infinity, as the authors' code does.
     return [*points, *(Setting("B", 0.1, 5, 0.2, size) for size in ((2,) if quick else (2, 5)))]
 
 
@@ -106,7 +108,7 @@ def clients_of(seed: int) -> tuple[Clients, Clients]:
 def fitted(
     one: Setting, train: Clients, seed: int, rounds: int, protocol: str = "plain"
 ) -> FederatedMiniBatchKMeans:
-    """Fit a setting; central k-means is one client that holds all rows."""
+    """Fit a setting; central k-means is one client with all rows."""
     central = one.fraction == CENTRAL
     model = FederatedMiniBatchKMeans(
         K,
@@ -119,14 +121,14 @@ def fitted(
         clients_per_round=None if central else cohort_size(float(one.fraction), len(train)),
         protocol=protocol,
         domain=DOMAIN,
-        # Other numbers than the data's: the same seed would draw the start from the same bits.
+        # Another seed than the data's, which would draw the start from the same bits.
         random_state=1000 + seed,
     )
     return model.fit([np.concatenate(train)] if central else train)
 
 
 def score(clients: Clients, centers: np.ndarray) -> Score:
-    """Score centers on the clients' rows; as in the authors' code clusters without rows count not."""
+    """Score centers on the clients' rows; as in the authors' code, clusters without rows do not count."""
     rows = np.concatenate(clients)
     distances = np.linalg.norm(rows[:, None] - centers[None], axis=2)
     labels, nearest = distances.argmin(axis=1), distances.min(axis=1)
@@ -144,7 +146,7 @@ def study(points: Sequence[Setting], seeds: int, rounds: int) -> dict[Setting, n
     for seed in range(seeds):
         train, test = clients_of(seed)
         began = time.perf_counter()
-        # Figures share points.
+        # Figures share points, which are computed once.
         known: dict[Setting, list[Score]] = {}
         for one in points:
             alike = replace(one, figure="")
@@ -157,7 +159,7 @@ def study(points: Sequence[Setting], seeds: int, rounds: int) -> dict[Setting, n
 
 
 def masked_difference(rounds: int) -> float:
-    """Return how far the centroids over masked sums lie from those over plain ones, at most."""
+    """Return the largest difference between the centroids over masked and over plain sums."""
     train, _ = clients_of(0)
     one = Setting("masked", 0.3, 10, 0.1, 5)
     plain, masked = (fitted(one, train, 0, rounds, protocol).history_ for protocol in ("plain", "masked"))
@@ -170,7 +172,7 @@ HEADER = ("figure", "C", "E", "beta", "B", "distance", "std", "authors' code", "
 
 
 def table(found: dict[Setting, np.ndarray]) -> Iterator[list[str]]:
-    """Yield a line for each setting: test scores beside those of the authors' code."""
+    """Yield a line for each setting, with test scores and those of the authors' code."""
     for one, scores in found.items():
         theirs = authors_score(one)
         cells = [
@@ -218,7 +220,7 @@ PANELS = {
 
 
 def draw_scores(axes: Axes, found: dict[Setting, np.ndarray], figures: Sequence[str], metric: int) -> None:
-    """Draw test scores of some figures over what they vary: means, and one standard deviation about them."""
+    """Draw test scores of some figures: means, and one standard deviation around them."""
     title, label, varied = PANELS[tuple(figures)]
     for colour, name in zip(COLOURS, figures, strict=False):
         points = [one for one in found if one.figure == name]
@@ -231,7 +233,7 @@ def draw_scores(axes: Axes, found: dict[Setting, np.ndarray], figures: Sequence[
             varied != "rate"
         )
         axes.plot(names, mean, "o-", color=colour, label=f"{name}: {', '.join(fixed)}")
-        # A standard deviation may be larger than the mean of an index that is never negative.
+        # The band ends at the smallest score, as mean minus deviation may be negative.
         low = np.maximum(mean - std, test.min(axis=1))
         axes.fill_between(names, low, mean + std, color=colour, alpha=0.12, linewidth=0)
         theirs = [authors_score(one) for one in points]

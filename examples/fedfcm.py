@@ -1,16 +1,16 @@
-"""Federated fuzzy c-means and the federated fuzzy Davies-Bouldin index, beside the paper's figures.
+"""Compares federated fuzzy c-means and the federated fuzzy Davies-Bouldin index with the paper's results.
 
 Stallmann and Wilbik: On a Framework for Federated Cluster Analysis, Appl. Sci. 12 (2022) 10455:
 
-- the motivational example (section 3.2.1, Tables 1 and 2): three clients, none of which sees five clusters;
+- the motivational example (section 3.2.1, Tables 1 and 2): three clients, none with all five clusters;
 - the G2 sets (section 3.2.2, Table 3): how often the index finds the two clusters;
-- the bank's customers (section 3.2.3, Figure 6): one client a job. Only with --data.
+- the bank's customers (section 3.2.3, Figure 6): one client for each job. Only with --data.
 
     python examples/fedfcm.py [--quick] [--out DIR] [--data DIR]
 
 Writes motivational.csv, g2.csv, bank.csv, fedfcm.md and fedfcm.png to DIR (default: fedfcm). --data names a
 folder with bank-full.csv or bank-full.csv.gz (UCI Bank Marketing, separated by ';') and g2_sets.npz (arrays
-g2_{D}_{sd}); G2 sets that are not there are drawn as they were made, floor(N(500 or 600, sd^2)).
+g2_{D}_{sd}). G2 sets that are not there are drawn from the same distribution, floor(N(500 or 600, sd^2)).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-# One thread a process: the sets are spread over two processes.
+# One thread for each process, as the sets are spread over two processes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -69,7 +69,7 @@ AUTHORS_SECONDS = 6.6  # their code, eight clusters, motivational example, on a 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is run."""
+    """Says how much of the study is run."""
 
     seeds: int
     dimensions: tuple[int, ...]
@@ -83,14 +83,14 @@ FULL = Scale(10, (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), tuple(range(10, 101
 
 
 def fitted(clients: Clients, k: int, method: str, seed: int, protocol: str = "plain") -> FederatedFuzzyCMeans:
-    """Fit k clusters: in one place, or federated with one of the two averages."""
+    """Fit k clusters, centrally or federated with one of the two kinds of averaging."""
     words: dict[str, Any] = {"averaging": "kmeans", "max_iter": ROUNDS}
     if method == "central":
         clients, words = [np.concatenate(clients)], {"averaging": "weighted", "max_iter": 1, "tol": 0}
     if method == "weighted":
         words = {"averaging": "weighted", "weight": "u", "max_iter": ROUNDS}
     with warnings.catch_warnings():
-        # Where local steps end in a cycle its best state counts; the paper's code takes the last one.
+        # If local steps end in a cycle, its best state is used; the paper's code uses the last one.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return FederatedFuzzyCMeans(k, protocol=protocol, random_state=seed, **words).fit(clients)
 
@@ -100,7 +100,7 @@ def index_of(model: FederatedFuzzyCMeans) -> float:
 
 
 def least(curve: dict[int, float]) -> int:
-    """Return the number of clusters of the smallest index."""
+    """Return the number of clusters with the smallest index."""
     return min(curve, key=lambda k: curve[k])
 
 
@@ -108,7 +108,7 @@ def least(curve: dict[int, float]) -> int:
 
 
 def motivational(seed: int) -> Clients:
-    """Draw the three clients; with groups 3 and 4 exchanged, as here, the paper's tables come out."""
+    """Draw the three clients; the paper's tables are reproduced if groups 3 and 4 are exchanged, as here."""
     rng = np.random.default_rng(seed)
     means = {1: (0, 0), 2: (0, 1), 3: (1, 0), 4: (1, 1)}
     return [
@@ -143,7 +143,7 @@ def run_motivational(scale: Scale) -> pl.DataFrame:
 
 
 def curve_of(table: pl.DataFrame, **where: Any) -> dict[int, float]:
-    """Return the mean index by number of clusters of some rows."""
+    """Return the mean index for each number of clusters, over the rows that match."""
     kept = table.filter(*(pl.col(name) == value for name, value in where.items()))
     means = kept.group_by("k").agg(pl.col("index").mean()).sort("k")
     return dict(zip(means["k"].to_list(), means["index"].to_list(), strict=True))
@@ -178,7 +178,7 @@ def motivational_report(table: pl.DataFrame) -> Iterator[str]:
 
 
 def g2(dimension: int, deviation: int, data: Path | None) -> np.ndarray:
-    """Return a G2 set: the published one where it is at hand, else one drawn alike."""
+    """Return a G2 set: the published one if it is available, else one from the same distribution."""
     if data is not None and (data / "g2_sets.npz").exists():
         with np.load(data / "g2_sets.npz") as sets:
             if f"g2_{dimension}_{deviation}" in sets:
@@ -189,7 +189,7 @@ def g2(dimension: int, deviation: int, data: Path | None) -> np.ndarray:
 
 
 def g2_set(job: tuple[int, int, Path | None, Scale]) -> list[dict[str, Any]]:
-    """Return the curves of one set: central, and of each average for each number of parties."""
+    """Return the curves of one set: central, and for each kind of averaging and number of parties."""
     dimension, deviation, data, scale = job
     rows_of, rows = g2(dimension, deviation, data), []
     ways = [("central", 1), *product(("kmeans", "weighted"), scale.parties)]
@@ -213,7 +213,7 @@ def run_g2(scale: Scale, data: Path | None) -> pl.DataFrame:
 
 
 def right_share(table: pl.DataFrame, method: str, parties: int, **where: Any) -> float:
-    """Return how often two clusters were chosen among meaningful results (Table 3's rule)."""
+    """Return how often two clusters were chosen, among meaningful results (Table 3's rule)."""
     conditions = {"method": method, "parties": parties, **where}
     kept = table.filter(pl.col("index") < MEANINGFUL, *(pl.col(n) == v for n, v in conditions.items()))
     return float((kept["chosen"] == 2).mean()) if len(kept) else float("nan")  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ def g2_report(table: pl.DataFrame, scale: Scale) -> Iterator[str]:
 
 
 def bank(data: Path) -> tuple[Clients, list[str]] | None:
-    """Return the customers' age, balance and education, standardised, one client a job; or None."""
+    """Return the customers' standardised age, balance and education, one client for each job; or None."""
     files = [one for one in (data / "bank-full.csv", data / "bank-full.csv.gz") if one.exists()]
     if not files:
         return None

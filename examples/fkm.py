@@ -1,22 +1,23 @@
-"""FKM of Garst and Reinders (2023), beside k-FED (Dennis, Li, Smith 2021) and central k-means.
+"""Compares FKM of Garst and Reinders (2023) with k-FED (Dennis, Li, Smith 2021) and central k-means.
 
     python examples/fkm.py [--quick] [--out DIR] [--data DIR]
 
-The regular data are the paper's (section 3): 16 centers on a grid of distance 5, 50 or 200 rows around each,
-five clients at random places that a row hits with probability 1 - exp(-beta / distance). Rows, places and
-draws are new for every seed. "cluster-wise" gives the clients rows of 1, 4, 7, 10 and 16 clusters (Figure 4).
-FKM runs the start and 9 rounds, which the authors count as 10. "gathered" servers see every client's
-centroids, as published, over plain sums; "summed" ones see totals only, over masked sums. "informed" k-FED
-takes the number of local clusters of the highest mean index, for which it needs the labels.
+The regular data are the paper's (section 3): 16 centers on a grid with spacing 5, 50 or 200 rows around each,
+and five clients at random places; a row falls to a client with probability 1 - exp(-beta / distance). Rows,
+places and draws are new for every seed. "cluster-wise" gives the clients rows of 1, 4, 7, 10 and 16 clusters
+(Figure 4). FKM runs the start and 9 rounds, which the authors count as 10. With "gathered" the server sees
+every client's centroids over plain sums, as published; with "summed" it sees only totals, over masked sums.
+"informed" k-FED uses the number of local clusters with the highest mean index, which needs the labels.
 
-The adjusted Rand index is of all rows ("pooled"), and the mean of the clients' own weighted by their rows, as
-the authors compute it ("by client"). Scores pool rows because this is a simulation. "authors' code" is what
-theirs gave by client on their stored data; central k-means gives .9550, .9549 and .9549 pooled there.
+The adjusted Rand index is computed on all rows ("pooled"), and as the mean of the clients' own indices
+weighted by their rows, as the authors do ("by client"). Scores pool rows because this is a simulation.
+"authors' code" is what their code gave by client on their stored data; there, central k-means gives .9550,
+.9549 and .9549 pooled.
 
-With --data DIR that holds femnist_fkm_100clients.npz (the authors' FEMNIST clients), the silhouettes of
-Figure 5 are computed for the first 10 of them and 60 clusters; without it that part is left out.
+With --data DIR, a folder with femnist_fkm_100clients.npz (the authors' FEMNIST clients), the silhouettes of
+Figure 5 are computed for the first 10 of these clients and 60 clusters; without it that part is left out.
 
-It writes fkm.csv, .md and .png. All of it takes about 12 minutes on two cores, --quick 15 seconds.
+It writes fkm.csv, .md and .png. The whole study takes about 12 minutes on two cores, --quick 15 seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ FILE = "femnist_fkm_100clients.npz"
 
 @dataclass(frozen=True)
 class Data:
-    """One data set of the paper: beta (None: cluster-wise), standard deviation, rows a cluster."""
+    """Describes a data set of the paper: beta (None: cluster-wise), standard deviation, rows per cluster."""
 
     beta: float | None
     noise: float = 1.0
@@ -60,14 +61,14 @@ class Data:
 
 
 class Split(NamedTuple):
-    """Rows and labels of each client."""
+    """Holds rows and labels of each client."""
 
     clients: list[np.ndarray]
     labels: list[np.ndarray]
 
 
 class Score(NamedTuple):
-    """Adjusted Rand indices of all rows and by client, and the seconds of a fit."""
+    """Holds adjusted Rand indices of all rows and by client, and the seconds of a fit."""
 
     pooled: float
     by_client: float
@@ -111,14 +112,14 @@ def central(clients: list[np.ndarray], seed: int, k: int) -> np.ndarray:
 
 
 def fkm(k: int, **words: Any) -> Fit:
-    """Return FKM, which gives the centers after each merge."""
+    """Return a function that fits FKM and returns the centers after each merge."""
     return lambda clients, seed: np.stack(
         FKM(k, max_iter=MERGES - 1, random_state=seed, **words).fit(clients).history_
     )
 
 
 def kfed(k: int, **words: Any) -> Fit:
-    """Return k-FED."""
+    """Return a function that fits k-FED and returns its centers."""
     return lambda clients, seed: KFED(k, random_state=seed, **words).fit(clients).cluster_centers_
 
 
@@ -127,7 +128,7 @@ HIDDEN: dict[str, Any] = {"merge": "summed", "protocol": "masked"}
 
 
 def methods(k: int) -> dict[str, Fit]:
-    """Return the methods by name; a client of k-FED has as many clusters as there are."""
+    """Return the methods by name; each client of k-FED looks for all k clusters."""
     return {
         "central k-means": lambda clients, seed: central(clients, seed, k),
         "FKM gathered": fkm(k, **SEEN),
@@ -188,7 +189,7 @@ def study(sets: Sequence[Data], seeds: int, local: Sequence[int]) -> tuple[Score
                     [pooled(one, each) for each in run] for one, (_, run) in zip(splits, found, strict=True)
                 ]
         if data.noise == 1.0:
-            # With fewer than four local clusters five clients hold fewer centroids than clusters.
+            # With fewer than four local clusters, five clients have fewer centroids than there are clusters.
             tried = {k: kfed(K, n_local_clusters=k, **SEEN) for k in local}
             tries = {k: [scored(fit, one, s)[0] for s, one in enumerate(splits)] for k, fit in tried.items()}
             best[data] = max(tries, key=lambda k: np.mean([one.by_client for one in tries[k]]))
@@ -201,7 +202,7 @@ def study(sets: Sequence[Data], seeds: int, local: Sequence[int]) -> tuple[Score
 
 
 def silhouettes(rows: np.ndarray, centers: np.ndarray) -> tuple[float, float]:
-    """Return silhouette and simplified silhouette: distances to rows, and to centers only."""
+    """Return the silhouette, from distances to rows, and the simplified one, from distances to centers."""
     products = np.square(rows).sum(axis=1)[:, None] + np.square(centers).sum(axis=1) - 2 * rows @ centers.T
     distances = np.sqrt(np.maximum(products, 0.0))
     labels, (nearest, second) = distances.argmin(axis=1), np.partition(distances, 1, axis=1)[:, :2].T
@@ -226,7 +227,7 @@ def femnist(folder: Path, seeds: int, k: int = 60) -> dict[str, np.ndarray]:
 
 
 def lines(scores: Scores, best: dict[Data, int]) -> Iterator[list[str]]:
-    """Yield the lines of the table of indices."""
+    """Yield the lines of the table of adjusted Rand indices."""
     for (name, data), found in scores.items():
         all_rows, own_rows, seconds = np.array(found).T
         theirs = AUTHORS_CODE.get((name, data))
@@ -242,7 +243,7 @@ def lines(scores: Scores, best: dict[Data, int]) -> Iterator[list[str]]:
 
 
 def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return a table in Markdown."""
     rows = [header, ["---"] * len(header), *body]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
@@ -288,7 +289,7 @@ COLOURS = {
 
 
 def draw_split(axes: Axes, data: Data) -> None:
-    """Draw one data set by clients, and the centers that FKM found."""
+    """Draw one data set, coloured by client, and the centers that FKM found."""
     one = split(data, 0)
     for i, rows in enumerate(one.clients):
         axes.plot(*rows.T, ".", markersize=3, label=f"client {i}: {len(rows)} rows")
@@ -312,7 +313,7 @@ def draw_methods(axes: Axes, scores: Scores, sets: Sequence[Data]) -> None:
 
 
 def draw_noise(axes: Axes, scores: Scores, beta: float) -> None:
-    """Draw indices over the noise (Figure 3a to c)."""
+    """Draw indices against the noise (Figure 3a to c)."""
     for name in METHODS:
         for rows, style in ((50, "o-"), (200, "s--")):
             sets = [one for other, one in scores if (other, one.beta, one.rows) == (name, beta, rows)]
