@@ -115,7 +115,7 @@ def labels_agreement(
                 "of codes."
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
-    checked = frozen_array(centers)
+    checked = frozen_array(as_numbers("centers", centers))
     federation, ranges = _door(clients, labels, privacy, options, checked)
     question = Contingency(ranges=ranges, centers=checked, n_labels=n_labels)
     return agreement(asked(federation, question, "score")["table"])

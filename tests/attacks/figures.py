@@ -233,6 +233,11 @@ def probing() -> None:
             for s in range(SEEDS)
         ]
         line(f"probing n=100 k=10, {cap} answers", reports)
+    for k in (10, 20, 50):
+        cap = ClientPolicy(max_answers=10)
+        data = [mixture(s, 100, 2, clients=2)[0] for s in range(3)]
+        reports = [probed(one, Probing(k, client=0), policy=cap) for one in data]
+        line(f"probing n=100, 10 answers about {k} centroids (3 seeds)", reports)
     guard = ClientPolicy(probing_guard=True)
     line(
         "probing n=100 k=10, guarded",

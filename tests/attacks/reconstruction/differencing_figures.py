@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from privfed import FKM, KFED
+from privfed import FKM, KFED, DWFKMeans
+from privfed.attacks import Differencing, Prior, Report, Truth, evaluate, pooled
 from privfed.attacks.base.bounds import Cells, linear_bound
 from privfed.attacks.base.evidence import Evidence, Observation, Scored
 from privfed.attacks.base.measures import matches
 from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.core.domain import FloatArray
 from privfed.numerics.distances import cell_sums, squared_distances
-from tests.attacks.figures import SEEDS, differenced, line, mixture, real
+from tests.attacks.figures import SEEDS, differenced, fitted, line, mixture, real
 
 
 def taken(
@@ -123,7 +124,36 @@ def one_shot() -> None:
             line(f"{name}, {kind.__name__} {merge}, n_init {n_init}", reports)
 
 
-PARTS: dict[str, Callable[[], None]] = {one.__name__: one for one in (partitions, random_rows, one_shot)}
+def few_rounds() -> None:
+    """One client's rows where each restart has three rounds."""
+    for init in ("kfed", "coreset"):
+        data = [real("breast_cancer", seed) for seed in range(5)]
+        runs = (fitted(c, 10, s, n_init=10, init=init, max_iter=3, tol=0) for s, c in enumerate(data))
+        line(
+            f"breast_cancer (5 seeds), {init}, 3 rounds a restart",
+            (differenced(c, m, 0) for c, m in zip(data, runs, strict=True)),
+        )
+
+
+def several_fits() -> None:
+    """All rows from the masked totals of several fits with the default words, by themselves and together."""
+    for k in (10, 3):
+        reports: dict[int, list[Report]] = {n: [] for n in (1, 2, 3, 5)}
+        for seed in range(4):
+            clients = real("wine", seed)
+            fits = [DWFKMeans(k, random_state=10 * seed + fit).fit(clients) for fit in range(5)]
+            views = [fit.transcript_.view("server") for fit in fits]
+            for n, own in reports.items():
+                found = Differencing().run(pooled(views[:n]), Prior(), np.random.default_rng(0))
+                own.append(evaluate(found, Truth(clients, tolerance=1e-4)))
+        for n, own in reports.items():
+            line(f"wine (4 seeds), defaults, masked, k = {k}, {n} fits", own)
+            print("    each seed", " ".join(f"{one.recovered:.3f}" for one in own), flush=True)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    one.__name__: one for one in (partitions, random_rows, one_shot, few_rounds, several_fits)
+}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:
