@@ -2,6 +2,7 @@
 
     transcript.jsonl              the agreement, then the questions asked and the totals opened
     clients/<position>.ledger     the share of its budget that each client has spent
+    clients/<position>.moves      what the guard of a client with a policy has counted
     local/<position>/             a client's own run, whose noised centers it contributes
 
 The agreement, which is the transcript's first line, is written first, and the other files belong to it. A new
@@ -19,6 +20,7 @@ from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Transcript, has_begun
 from privfed.errors import ArgumentError, RunFolderError, StateError
 from privfed.party.client import ledger_in
+from privfed.party.guard import MOVES
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import cost
@@ -66,6 +68,11 @@ def folders_of(run_dir: Path) -> list[Path]:
 def ledger_of(folder: Path, client: int) -> FileStore:
     """Return the store of the share of its budget that a client has spent."""
     return ledger_in(folder / CLIENTS / f"{client}.ledger")
+
+
+def moves_of(folder: Path, client: int) -> FileStore:
+    """Return the store of what a client's guard has counted: a resumed run does not count from 0 again."""
+    return FileStore(folder / CLIENTS / f"{client}.moves", MOVES.to_bytes, MOVES.from_bytes)
 
 
 def check_ledgers(folder: Path, configuration: Configuration, transcript: Transcript) -> None:

@@ -17,7 +17,7 @@ from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError
-from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of
+from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of, moves_of
 from privfed.party.client import Stores, assembled, rows_in_domain
 
 
@@ -65,8 +65,8 @@ class Simulation:
         clients: dict[int, Client] = {}
         for i in positions:
             stores = Stores()
-            if private and opening.folder is not None:
-                stores = Stores(ledger=ledger_of(opening.folder, i))
+            if opening.folder is not None:
+                stores = Stores(ledger=ledger_of(opening.folder, i), moves=moves_of(opening.folder, i))
             clients[i] = assembled(sides[i], pool.answerer(i), configuration, policy, stores, logs.of(i))
         if private and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
