@@ -34,17 +34,17 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "Tomography": "tomography",
     },
 )
-"""Attacks by name; those of privfed are understood by their class's name too. Packages add theirs by entry
+"""Attacks by name; those of privfed are also known by their class names. Packages add theirs by entry
 points of `privfed.attacks`."""
 
 _DECLARED = ("name", "paper", "adversary", "view", "algorithms", "prior", "defence")
 
 
 def attack_class(name: str) -> type[Attack]:
-    """Return the attack of a name, or "module:Class" of a user's own; for words that a person wrote.
+    """Return the attack with a name, or "module:Class" for a user's own; only for names that a person typed.
 
     Raises:
-        ArgumentError: no such attack, or a class that does not declare what every attack declares.
+        ArgumentError: there is no such attack, or its class lacks a declaration that every attack needs.
     """
     kind: object = ATTACKS.resolve(name)
     if not (isinstance(kind, type) and issubclass(kind, Attack)):

@@ -204,7 +204,7 @@ class Plain:
     def coordinator(
         self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
     ) -> Session:
-        """Return the coordinator's session; its key signs nothing, for nothing is hidden."""
+        """Return the coordinator's session; its key is not used, as nothing is hidden."""
         return PlainSession(agreement.configuration)
 
     def client(

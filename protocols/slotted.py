@@ -40,7 +40,7 @@ PREFIX = "slotted "
 """Beginning of the name of a sum with slots."""
 
 PART = "slots"
-"""Part of the agreement that the group is set up for: nothing signed for the inner sum holds in it."""
+"""Part of the agreement for the group's set-up, so that no signature for the inner sum is valid in it."""
 
 
 class Slotted:
@@ -138,7 +138,7 @@ class Slotted:
 
 
 class ForGroup(Message, frozen=True):
-    """Wraps a message of the group's set-up, to tell it from those of the inner sum."""
+    """Wraps a message of the group's set-up, to distinguish it from those of the inner sum."""
 
     data: bytes
 
@@ -160,7 +160,7 @@ class SlottedState(msgspec.Struct, frozen=True):
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A state as it is stored: that of the inner sum in its own form."""
+    """Holds a state as it is stored, with the inner sum's state in its own encoding."""
 
     group: State
     inner: bytes
@@ -170,21 +170,21 @@ _CODEC: Codec[_Stored] = Codec(_Stored, "state of a client of a sum with slots",
 
 
 class SlottedCodec:
-    """How the state of a client is stored on its own disk.
+    """Encodes the state of a client for its own disk.
 
     Args:
-        inner: how that of the inner sum is.
+        inner: encodes the state of the inner sum.
     """
 
     def __init__(self, inner: StateCodec) -> None:
         self._inner = inner
 
     def to_bytes(self, value: SlottedState) -> bytes:
-        """Return a state as bytes."""
+        """Encode a state."""
         return _CODEC.to_bytes(_Stored(value.group, self._inner.to_bytes(value.inner)))
 
     def from_bytes(self, data: bytes) -> SlottedState:
-        """Return the state that `to_bytes` wrote; raises as `Codec.from_bytes`."""
+        """Decode a state that `to_bytes` encoded; raises as `Codec.from_bytes`."""
         stored = _CODEC.from_bytes(data)
         return SlottedState(stored.group, self._inner.from_bytes(stored.inner))
 

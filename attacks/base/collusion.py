@@ -5,7 +5,7 @@ of the other clients. `without_colluders` does this for every passive attack, wh
 that it returns.
 
 Two things are not subtracted exactly, so the attacker is a little weaker here than it could be: answers that
-draw random numbers (a client's mini-batches) are drawn anew, and the colluders' own shares of
+draw random numbers (a client's mini-batches) are redrawn, and the colluders' own shares of
 differential-privacy noise stay in. If the sum shows single answers, those of the run are used.
 """
 

@@ -37,10 +37,10 @@ def timed(attack: Callable[[], Ended]) -> Ended:
 
 
 def check_kinds(**given: tuple[object, type]) -> None:
-    """Check of each value that it is of its kind.
+    """Check that each value has its type.
 
     Raises:
-        ArgumentError: one is not.
+        ArgumentError: one has not.
     """
     for name, (value, kind) in given.items():
         if not isinstance(value, kind):
@@ -54,15 +54,16 @@ class Attack(ABC):
     """Describes an attack, for reports and documentation, and sets it up on a run.
 
     Attributes:
-        name: what files, reports and the command line call it, as "noisy-differencing".
+        name: name in files, in reports and on the command line, such as "noisy-differencing".
         paper: source of the idea.
         adversary: who attacks: "passive server", "active server", ...
         view: what the adversary sees.
-        algorithms: short names of the estimators that ask what the attack reads, with their defaults, over a
-            sum that shows every answer, and with the fuzzy index asked after the fit. `reads` is exact.
+        algorithms: short names of the estimators whose questions the attack reads, with default parameters,
+            over a sum that shows every answer, and with the fuzzy index asked after the fit. This is a
+            summary; `reads` is exact.
         prior: what else it must know.
         defence: what stops the attack.
-        aim: which clients it is after.
+        aim: which clients it targets.
         public_rows: fewest public rows that it needs.
     """
 
@@ -81,8 +82,8 @@ class Attack(ABC):
         """Set the attack up on a run.
 
         Args:
-            target: the run, and what is known beside it.
-            words: of the constructor, from who asked for the attack; they come before those of the aim.
+            target: the run, and what else is known.
+            words: parameters given by the user; they override those that follow from the aim.
 
         Raises:
             ArgumentError: it cannot be made of these parameters, or lacks public rows.

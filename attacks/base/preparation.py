@@ -1,7 +1,7 @@
-"""How an attack is set up on a run: whom it goes for, what it knows beside the view, what it is scored with.
+"""Prepares an attack for a run: its target, its knowledge besides the view, and the truth for scoring.
 
-Who sets an attack up has the clients' rows, for scoring: a `Target` holds them. Of these the attack itself
-gets those of its colluders, and, to tell members from others, candidates that are members or not.
+The party that prepares an attack has the clients' rows, for scoring, in a `Target`. Of these the attack
+itself gets only the rows of its colluders and, for membership inference, candidates that may be members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 
 class Aim(Enum):
-    """Whom an attack goes for."""
+    """Says which clients an attack targets."""
 
     EVERYONE = "all clients together"
     ONE_CLIENT = "one client"
@@ -28,20 +28,20 @@ class Aim(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A run, as attacks are set up on it.
+    """Describes a run for the preparation of attacks.
 
     Args:
         clients: rows of every client, by position.
         colluding: positions of clients that help the attacker; their rows are no gain.
-        helping: those of them whose part is still in the view's totals: the attacker takes it out by itself.
+        helping: those of them whose answers are still in the view's totals, for the attacker to subtract.
         shows_answers: whether the view holds the answers of single clients.
-        client: position of the client that attacks on one client go for; None leaves it to their words.
+        client: position of the target of attacks on one client; None leaves it to their parameters.
         public: public rows of the same kind, float64 of shape (n, n_features); None without.
-        ends: lowest and highest value of each feature, where they are known; None without.
+        ends: lowest and highest value of each feature, if they are known; None without.
         gdp_mu: mu of the run's differential privacy; None without.
-        most_rows: of a target that an attack takes on whose time grows with them.
-        most_candidates: that are told apart, half of them members; None for all rows.
-        seed: of what is drawn to set an attack up.
+        most_rows: most rows of a target, for attacks whose time grows with these.
+        most_candidates: most candidates of membership inference, half of them members; None for all rows.
+        seed: seed of what is drawn to prepare an attack.
     """
 
     clients: Sequence[FloatArray]
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def prior(self) -> Prior:
-        """What the attacker brings."""
+        """Knowledge of the attacker."""
         low, high = self.ends or (None, None)
         rows = {i: self.clients[i] for i in self.helping}
         return Prior(sample=self.public, low=low, high=high, n_clients=len(self.clients), colluders=rows)
@@ -69,7 +69,7 @@ class Target:
         return Truth(self.clients, colluding=self.colluding)
 
     def words(self, aim: Aim) -> Mapping[str, Any]:
-        """Return the constructor's words that follow from whom an attack goes for."""
+        """Return the attack's parameters that follow from its aim."""
         if self.client is None or aim is Aim.EVERYONE:
             return {}
         return {"client": self.client if aim is Aim.ONE_CLIENT or self.shows_answers else None}
@@ -77,12 +77,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Prepared(Generic[Made]):
-    """An attack that is set up.
+    """Holds an attack that is ready to run.
 
     Args:
-        attack: with its words.
-        prior: what it is given beside the view.
-        truth: what it is scored against.
+        attack: the attack with its parameters.
+        prior: knowledge that it gets besides the view.
+        truth: the truth that it is scored against.
     """
 
     attack: Made

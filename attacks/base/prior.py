@@ -1,4 +1,4 @@
-"""What an attacker knows before it looks at anything."""
+"""The public knowledge that an attacker has before it sees a run."""
 
 from __future__ import annotations
 

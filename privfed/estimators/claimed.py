@@ -12,16 +12,16 @@ FROM_ROWS = ("labels_",)
 
 
 class RowLabels:
-    """The fitted `labels_`: a plain attribute where there are any, and an error that says why elsewhere."""
+    """Provides the fitted `labels_` as a plain attribute, or an error that says why there are none."""
 
     def __get__(self, estimator: Any, kind: type) -> Any:
         if estimator is None:
             return self
         if "labels_" not in estimator.__dict__:
             raise AttributeError(
-                f"this {kind.__name__} has no labels_: it is not fitted, or loaded or copied without them, "
-                "or the rows lie with clients elsewhere, and their labels with them; predict(X) labels rows "
-                "that you hold."
+                f"this {kind.__name__} has no labels_: it is not fitted, or was loaded or copied without "
+                "them, or the clients keep their rows and labels elsewhere; predict(X) labels rows that you "
+                "have."
             )
         return estimator.__dict__["labels_"]
 

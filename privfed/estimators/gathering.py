@@ -1,4 +1,4 @@
-"""From what users pass to `fit` to clients, for all estimators."""
+"""Turns what users pass to `fit` into clients, for all estimators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from privfed.federation.clients import Clients, check_given, gathered, is_client
 
 
 def clients_of(estimator: Any, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
-    """Return the clients that an estimator is fitted to, and note their columns in it, as scikit-learn does.
+    """Return the clients to fit, and record their columns in the estimator, as scikit-learn does.
 
     Raises:
-        ArgumentError: a parameter is of another kind, or rows and engine do not fit together.
+        ArgumentError: a parameter has another type, or rows and engine do not fit together.
         DataError: a client's data cannot be used.
     """
     params = estimator.get_params(deep=False)

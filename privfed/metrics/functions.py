@@ -33,7 +33,7 @@ MOST_ROWS = 1 << 24
 def _door(
     clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], centers: Any = None
 ) -> tuple[Federation, Ranges]:
-    """Open a federation for a question, which is about so many centers as `centers` has rows."""
+    """Open a federation for a question about `centers`, and find its ranges."""
     if privacy is not None and not isinstance(privacy, Privacy):
         raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
     if privacy is not None:

@@ -4,7 +4,7 @@ Stallmann and Wilbik, On a Framework for Federated Cluster Analysis, 2022, secti
 rule of thumb" the number of global clusters lies between the smallest local number and the smallest
 plus the largest. There the clients name their numbers; here only the histogram of all clients is opened.
 
-Reveals to whoever opens the total: how many clients find each number of clusters on their own.
+Reveals to the party that opens the total: how many clients find each number of clusters on their own.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class CKKS:
     def coordinator(
         self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
     ) -> Session:
-        """Return the coordinator's session; it relays, and hears totals from a client where one tells them.
+        """Return the coordinator's session, which relays, and may get totals from a client through `totals`.
 
         Raises:
             ArgumentError: the key is not the registered one.
@@ -112,11 +112,11 @@ class CKKS:
 
 
 def _scheme(configuration: Configuration) -> CkksScheme:
-    """Return how answers are encrypted.
+    """Return the scheme that encrypts answers.
 
     Raises:
-        ArgumentError: the server would add so much noise that floats lose too much of it, or a sum that it is
-            to noise has no room.
+        ArgumentError: a planned sum with noise does not fit its slots, or the server would add more noise
+            than the encoding's float precision allows.
     """
     terms = configuration.privacy
     # The planned sums are checked before the first, so that no budget is spent on a fit that must fail.

@@ -1,9 +1,9 @@
-"""A session of sums that clients open, as whoever drives a run sees it.
+"""A session of sums that clients open, as the process that drives a run uses it.
 
-Two parts that stand on different machines: `Relay` is the coordinator; an `Opener` is on the clients' side.
-In a simulation that is `Standing`, one replica of the algorithm that stands for the identical ones of all
-clients; where clients are elsewhere it is `Told`, which hears totals from one of them. The relay's exchanges
-go out unchanged; what the opener holds is in none of them.
+It joins two parts. `Relay` is the coordinator; an `Opener` acts for the clients' side. In a simulation that
+is `Standing`, one replica of the algorithm that stands for those of all clients, which are identical. If the
+clients are on other machines it is `Told`, which gets each total from one of them. The relay's exchanges go
+out unchanged and contain nothing of what the opener knows.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ from privfed.protocols.setup.simulated import fresh_agreement
 
 
 class Opener(Protocol):
-    """The clients' side of a run, for whoever drives it."""
+    """Acts for the clients' side of a run: it poses questions and returns opened totals."""
 
     def pose(self, index: int, posed: Posed) -> None:
-        """Note what the algorithm asks in sum `index`.
+        """Record what the algorithm asks in sum `index`.
 
         Raises:
             ArgumentError: the total would not fit the scheme's grid.
         """
 
     def open(self, sealed: Sealed) -> Total | None:
-        """Return a total; None where no client has told it yet."""
+        """Return a total; None if no client has passed it on yet."""
 
 
 class Told:
-    """An opener that opens nothing: it holds no key, and has each total from a client that opened it.
+    """Gets each total from a client that opened it, and has no key itself.
 
     Args:
         configuration: what the parties agreed on.
-        scheme: whose grid a total must fit.
-        totals: what the client tells; None for a session that only relays.
+        scheme: the scheme, whose grid a total must fit.
+        totals: reads totals that a client passes on; None for a session that only relays.
     """
 
     def __init__(self, configuration: Configuration, scheme: Scheme, totals: TotalReader | None) -> None:
         self._configuration, self._scheme, self._totals = configuration, scheme, totals
 
     def pose(self, index: int, posed: Posed) -> None:
-        """Check that the total fits the grid; the clients' own replicas ask.
+        """Check that the total fits the grid; the clients' own replicas pose the question.
 
         Raises:
-            ArgumentError: it does not, or nobody tells totals.
+            ArgumentError: it does not fit, or no client passes on totals.
         """
         if self._totals is None:
             raise ArgumentError(
-                "these clients open the totals themselves, and none tells them to whoever drives this run: "
-                "give the coordinator totals=, or read the result where the clients are."
+                "these clients open the totals themselves, and none passes them on to this run: give the "
+                "coordinator totals=, or read the result where the clients are."
             )
         self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
 
     def open(self, sealed: Sealed) -> Total | None:
-        """Return the total that the client told of this sum; None where it has told none."""
+        """Return the total that the client passed on for this sum; None if it passed on none."""
         return None if self._totals is None else self._totals.read(sealed.index)
 
 
@@ -128,7 +128,7 @@ class Standing:
 
 
 class GroupSession:
-    """Both parts of a run: the coordinator's, and who opens its totals on the clients' side.
+    """Runs both parts: the coordinator, and the opener that acts for the clients' side.
 
     Args:
         configuration: what the parties agreed on.
@@ -144,19 +144,19 @@ class GroupSession:
         return self.relay.open()
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
-        """Pose the question to the clients' side, let the coordinator add, open on the clients' side."""
+        """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
         self.opener.pose(index, Posed(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
         relayed: Relayed = yield from _for(members, self.relay.sum(index))
         total = self.opener.open(relayed.sealed)
         if total is None:
-            # A client opens a total when it hears it, with the next request: this one is that.
+            # A client opens a total when it gets it with the next request, so this delivers it at once.
             yield from self.relay.close()
             total = self.opener.open(relayed.sealed)
         if total is None:
             raise ProtocolError(
-                f"the total of sum {index} lies with the clients, and the one that tells totals to this run "
-                "was lost; resume the run."
+                f"only the clients have the total of sum {index}, and the one that passes totals on to this "
+                "run was lost; resume the run."
             )
         return replace(total, dropped=relayed.dropped, rejected=relayed.rejected, attempts=relayed.attempts)
 
@@ -217,7 +217,7 @@ def group_client(
 def group_parties(
     configuration: Configuration, policies: Mapping[int, ClientPolicy], scheme: Scheme
 ) -> tuple[Session, dict[int, ClientSide]]:
-    """Return a session and its clients, with fresh identities; one replica stands for those of all."""
+    """Return a session and its clients, with fresh identities; one replica stands for all clients'."""
     agreement, server, identities = fresh_agreement(configuration, policies)
     standing = Standing(configuration, scheme)
     sides: dict[int, ClientSide] = {

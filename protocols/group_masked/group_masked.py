@@ -83,7 +83,7 @@ class GroupMasked:
     def coordinator(
         self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
     ) -> Session:
-        """Return the coordinator's session; it relays, and hears totals from a client where one tells them.
+        """Return the coordinator's session, which relays, and may get totals from a client through `totals`.
 
         Raises:
             ArgumentError: the key is not the registered one.

@@ -87,11 +87,11 @@ class Cohort:
 
 
 class Rules(Agreement):
-    """An agreement and what follows from it; what is computed once is kept beside it."""
+    """Adds to an agreement the cohorts, thresholds and graphs that follow from it, and caches them."""
 
     @classmethod
     def of(cls, agreement: Agreement) -> Rules:
-        """Return an agreement's rules; itself, where it has them."""
+        """Return an agreement as `Rules`; unchanged if it is one already."""
         if isinstance(agreement, cls):
             return agreement
         return cls(agreement.configuration, agreement.registry, agreement.part)

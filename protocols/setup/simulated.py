@@ -1,4 +1,4 @@
-"""The parties of a simulation in one process, built as those of several machines, with fresh identities."""
+"""Builds the parties of a simulation in one process, as on several machines, with fresh identities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privfed.protocols.setup.rules import Rules
 def fresh_agreement(
     configuration: Configuration, positions: Iterable[int]
 ) -> tuple[Rules, Identity, dict[int, Identity]]:
-    """Return an agreement with fresh identities in its registry: the coordinator's, and one a position."""
+    """Return an agreement with fresh identities in its registry: the coordinator's, and one per position."""
     server = Identity.generate()
     identities = {i: Identity.generate() for i in sorted(positions)}
     registry = Registry(tuple(identity.public for identity in identities.values()), server.public)

@@ -1,4 +1,4 @@
-"""Which attacks are run on a run's folder, on what view, and what they are scored against."""
+"""Chooses the attacks on a run's folder, and reads the view and the truth for them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def known() -> dict[str, type[PassiveAttack[Any]]]:
 
 
 def chosen(names: tuple[str, ...]) -> dict[str, type[PassiveAttack[Any]]]:
-    """Return the attacks that are asked for, by name; one of a user's own as "module:Class".
+    """Return the chosen attacks by name; a user's own is named "module:Class".
 
     Raises:
-        ArgumentError: an unknown name, or an attack that asks questions of its own.
+        ArgumentError: a name is unknown, or an attack asks questions of its own.
     """
     if not names or names == ("all",):
         return known()
@@ -38,7 +38,7 @@ def chosen(names: tuple[str, ...]) -> dict[str, type[PassiveAttack[Any]]]:
     for name in names:
         if name not in ATTACKS and ":" not in name:
             raise ArgumentError(
-                f"no attack {name!r}; there are all, {', '.join(known())}, and module:Class of your own."
+                f"no attack {name!r}; use all, {', '.join(known())}, or module:Class for your own."
             )
         kind = attack_class(name)
         if not issubclass(kind, PassiveAttack):
@@ -56,7 +56,7 @@ def run_one(
     """Run one attack; return it with its report.
 
     Raises:
-        ArgumentError: the view or the public rows do not hold what it needs.
+        ArgumentError: the view or the public rows lack something that the attack needs.
     """
     made = kind.prepare(target, {})
     result = made.attack.run(view, made.prior, np.random.default_rng(seed))
@@ -77,23 +77,23 @@ def target_of(
     colluding: tuple[str, ...],
     client: str | None,
 ) -> tuple[View, Target]:
-    """Read what attacks on a run's folder need: what the party saw, and what they are set up with.
+    """Read what attacks on a run's folder need: the view of the party, and the target.
 
     Args:
-        folder: of the run.
-        transcript: of the run.
-        truth: the clients' rows; None for the data that the run's folder names.
-        group: column that tells clients apart; None for that of the run's folder.
+        folder: folder of the run.
+        transcript: transcript of the run.
+        truth: file with the clients' rows; None for the data that the run's folder names.
+        group: column that names each row's client; None for that of the run's folder.
         sample: table of public rows; None without.
         low: lowest value of all features, or one for each; None without.
-        high: highest value.
-        most_rows: of a target that noisy differencing takes on.
+        high: highest value of all features, or one for each; None without.
+        most_rows: most rows of a target of noisy differencing.
         party: "server" or "observer".
-        colluding: names of clients that tell the party all they know.
-        client: name of the client that attacks on one client go for; None for the first that is honest.
+        colluding: names of clients that share all they know with the party.
+        client: name of the target of attacks on one client; None for the first honest client.
 
     Raises:
-        ArgumentError: a client that is not in the run, or no one left to attack.
+        ArgumentError: a client is not in the run, or no client is left to attack.
         DataError: the rows are not those of the run's clients.
         RunFolderError: the folder names no data, and none was given.
     """
@@ -122,7 +122,7 @@ def target_of(
         public=None if sample is None else load_features(sample, columns),
         ends=None if domain is None else domain.bounds(len(columns)),
         most_rows=most_rows,
-        # Only Gaussian noise has such a curve.
+        # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
         if agreed.privacy is None or agreed.privacy.mechanism != "gaussian"
         else agreed.privacy.budget**0.5,
@@ -135,13 +135,13 @@ def true_rows(
     """Return the rows of every client of a run, by position, and the names of their columns.
 
     Raises:
-        DataError: they are not those of the run's clients.
+        DataError: the rows are not those of the run's clients.
         RunFolderError: the folder names no data, and none was given.
     """
     run = read_run(folder) if truth is None or (folder / RUN).exists() else None
     known = None if run is None else run.source
     source = Source(path="", group=None, label=None, columns=(), separator=None) if known is None else known
-    # Who took part is known from the run; without rows they may have been under differential privacy only.
+    # The run names its clients. Only under differential privacy may some of them have no rows.
     private = transcript.configuration.privacy is not None
     private |= run is not None and run.parameters.declared.epsilon is not None
     tables = load(

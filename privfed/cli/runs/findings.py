@@ -33,7 +33,7 @@ def picture_of(folder: Path, name: str) -> Path:
 def keys_of(
     run_folder: Path, view: View, target: Target, kinds: Mapping[str, type], seed: int
 ) -> dict[str, str]:
-    """Return attack -> hash of all that its report depends on: the run, who attacks what, and the words.
+    """Return for each attack a hash of all that its report depends on: run, view, target, parameters.
 
     Args:
         run_folder: folder whose transcript is attacked.
@@ -64,7 +64,7 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Return the reports that a folder already holds under the same keys and with their pictures.
 
     Raises:
-        RunFolderError: the file is damaged, or of a newer privfed.
+        RunFolderError: the file is damaged, or written by a newer privfed.
     """
     path = folder / REPORT
     if not path.exists():
@@ -87,7 +87,7 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunFolderError(
-            f"{path} is damaged; remove it, and the attacks are run again, or name another folder with --out."
+            f"{path} is damaged; remove it to run the attacks again, or name another folder with --out."
         ) from None
 
 
