@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.codec import Codec
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
@@ -82,11 +83,9 @@ class PlainClient:
         return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
 
     def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
-        message: PlainRequest = decode(request, PlainRequest, sender="the coordinator", stage="collect")
+        message: PlainRequest = decode(request, PlainRequest, sender="the coordinator", stage=COLLECT)
         if not state < message.number <= self._configuration.terms.max_sums:
-            raise MessageError(
-                f"sum {message.number} after {state}", sender="the coordinator", stage="collect"
-            )
+            raise MessageError(f"sum {message.number} after {state}", sender="the coordinator", stage=COLLECT)
         if self._refusal is not None:
             raise PolicyError(self._refusal)
         return message, admit(message.question, self._policy, self._configuration)
@@ -109,7 +108,7 @@ class PlainSession:
         members = self._configuration.cohort(cohort)
         request = encode(PlainRequest(self._number, index, question.to_bytes()))
         requests = dict.fromkeys(members, request)
-        replies = yield Exchange("collect", self._number, requests)
+        replies = yield Exchange(COLLECT, self._number, requests)
         read, rejected = gather(replies, requests, lambda client, data: self._read(client, data, question))
         answers = {i: reply for i, reply in read.items() if isinstance(reply, PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
@@ -125,19 +124,19 @@ class PlainSession:
 
     def _read(self, client: int, data: bytes, question: Question) -> PlainAnswer | Refusal:
         name = self._name(client)
-        reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage="collect")
+        reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage=COLLECT)
         if isinstance(reply, Refusal):
             return reply
         if reply.number != self._number:
             raise MessageError(
-                f"answers sum {reply.number}, asked was {self._number}", sender=name, stage="collect"
+                f"answers sum {reply.number}, asked was {self._number}", sender=name, stage=COLLECT
             )
         if reply.clipped < 0:
-            raise MessageError("a negative count of clipped entries", sender=name, stage="collect")
+            raise MessageError("a negative count of clipped entries", sender=name, stage=COLLECT)
         if reply.vector.shape != (question.spec.size,) or len(reply.vector.data) != 8 * question.spec.size:
-            raise MessageError("statistics of another layout", sender=name, stage="collect")
+            raise MessageError("statistics of another layout", sender=name, stage=COLLECT)
         if not question.spec.holds(reply.vector.to_numpy()):
-            raise MessageError("statistics outside the question's ranges", sender=name, stage="collect")
+            raise MessageError("statistics outside the question's ranges", sender=name, stage=COLLECT)
         return reply
 
     def _total(
@@ -153,10 +152,8 @@ class PlainSession:
         needed = max(1, self._configuration.terms.threshold)
         if len(contributors) < needed:
             if refused:
-                raise RefusedError({self._name(i): code for i, code in refused.items()}, stage="collect")
-            raise NotEnoughClientsError(
-                missing=missing, left=len(contributors), needed=needed, stage="collect"
-            )
+                raise RefusedError({self._name(i): code for i, code in refused.items()}, stage=COLLECT)
+            raise NotEnoughClientsError(missing=missing, left=len(contributors), needed=needed, stage=COLLECT)
         vectors = _stacked([answers[i].vector for i in contributors])
         return Total(
             # Along the first axis, so that clients are added in their order.
@@ -189,6 +186,12 @@ class Plain:
     opens_to: Literal["server"] = "server"
     reveals: Literal["contributions"] = "contributions"
     one_key = False
+    assumptions = Assumptions(
+        honest="nobody is protected: the server reads every answer",
+        colluding="clients that collude with it learn what it learns",
+        besides="it is the baseline that attacks are measured on",
+    )
+    stages = (Stage(COLLECT, "its answer is not in the sum", answers=True),)
 
     def __init__(self, threshold: int = 1) -> None:
         self.threshold = threshold

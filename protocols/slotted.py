@@ -9,11 +9,13 @@ totals the clients open cannot have slots: every client knows G, and so whose ea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import Assumptions, Stage
 from privfed.core.codec import Codec, StateCodec
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
@@ -81,6 +83,23 @@ class Slotted:
     def name(self) -> str:
         """The inner sum's name with a prefix that says it has slots."""
         return f"{PREFIX}{self.inner.name}"
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What must hold for what it promises: what the inner sum assumes, and less collusion."""
+        inner = self.inner.assumptions
+        return replace(
+            inner,
+            colluding=f"{inner.colluding}; one client that does tells whose every contribution in slots is",
+        )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those of the inner sum, and one that brings clients the secret of the slots."""
+        known = {one.name for one in self.inner.stages}
+        own = ("advertise", "it is out of the fit"), ("prepare", "it refuses sums with slots")
+        invite = Stage("invite", "it refuses sums with slots")
+        return (*(Stage(*one) for one in own if one[0] not in known), invite, *self.inner.stages)
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the inner sum's terms, and how many sums may have slots.

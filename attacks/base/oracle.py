@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from privfed.core.assumptions import COLLECT
 from privfed.core.conversation import Ask, Setting, Total
 from privfed.core.engine import Exchange, Replies
 from privfed.core.federation import Federation
@@ -192,7 +193,7 @@ class _TwoFaced:
             return total
 
     def _told(self, exchange: Exchange) -> Exchange:
-        if exchange.stage != "collect":
+        if exchange.stage != COLLECT:
             return exchange
         requests = {
             client: request if client == self._target else self._swapped(client, request)
@@ -202,13 +203,11 @@ class _TwoFaced:
 
     def _swapped(self, client: int, request: bytes) -> bytes:
         if isinstance(self._honest, PlainSession):
-            plain = decode(request, PlainRequest, sender="the attacker", stage="collect")
+            plain = decode(request, PlainRequest, sender="the attacker", stage=COLLECT)
             return encode(msgspec.structs.replace(plain, question=self._decoy))
         if isinstance(self._honest, MaskedSession):
             channel = self._honest._channels[client]
-            envelope = decode(request, Envelope, sender="the attacker", stage="collect")
+            envelope = decode(request, Envelope, sender="the attacker", stage=COLLECT)
             told = channel.open_down(envelope, CollectRequest)
-            return channel.down(
-                envelope.number, "collect", msgspec.structs.replace(told, question=self._decoy)
-            )
+            return channel.down(envelope.number, COLLECT, msgspec.structs.replace(told, question=self._decoy))
         raise PolicyError(f"{type(self._honest).__name__} gives its coordinator no question to swap.")

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from privfed.core.assumptions import COLLECT
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
 from privfed.core.domain import Domain
@@ -59,6 +60,7 @@ class Federation:
         transcript: the record of the run; the totals of one loaded from disk are replayed first.
         opens_to: who can read totals, "server" or "clients".
         reveals: what the opener sees, as `SecureSum.reveals`.
+        answer_stages: names of the stages in which clients answer.
         domain: declared domain, or None.
         ledger: pays for questions and adds noise to them; needed where the configuration claims privacy.
         timeout: seconds that a client may take for one reply; None waits for all.
@@ -75,6 +77,7 @@ class Federation:
         *,
         opens_to: str,
         reveals: str,
+        answer_stages: tuple[str, ...] = (COLLECT,),
         domain: Domain | None = None,
         ledger: Ledger | None = None,
         timeout: float | None = None,
@@ -89,12 +92,14 @@ class Federation:
         self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
         self._opened = False
-        self._replay = self._begin(opens_to, reveals)
+        self._replay = self._begin(opens_to, reveals, answer_stages)
         self._index = 0
 
-    def _begin(self, opens_to: str, reveals: str) -> list[tuple[Asked, Total]]:
+    def _begin(
+        self, opens_to: str, reveals: str, answer_stages: tuple[str, ...]
+    ) -> list[tuple[Asked, Total]]:
         if not self.transcript.records:
-            self.transcript.begin(self.configuration, opens_to, reveals)
+            self.transcript.begin(self.configuration, opens_to, reveals, answer_stages)
             return []
         self.transcript.check_agreement(self.configuration)
         return self.transcript.totals()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.conversation import Total
 from privfed.core.engine import ClientSide, Exchange, Replies
@@ -78,6 +79,10 @@ class TotalReader(Protocol):
         """Return the total of sum `index`; None where the client has not told it."""
 
 
+DECLARED = ("name", "opens_to", "reveals", "one_key", "assumptions", "stages", "terms", "parties")
+"""What every secure sum has, whoever wrote it."""
+
+
 class SecureSum(Protocol):
     """A protocol that opens the total of a cohort's answers."""
 
@@ -96,6 +101,14 @@ class SecureSum(Protocol):
     @property
     def one_key(self) -> bool:
         """Whether one client's key opens every upload, as where all clients share one key."""
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What must hold for what it promises, in words for reports."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of its exchanges: in which clients answer, and what becomes of one that is not heard."""
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the bounds that protect a client.

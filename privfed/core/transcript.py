@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from privfed.core.assumptions import COLLECT
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Exchange, Replies
@@ -27,8 +28,12 @@ from privfed.errors import ArgumentError, MessageError, ResumeError, RunFolderEr
 
 FILE = "transcript.jsonl"
 
-FORMAT = 2
-"""Format of transcripts. The agreement of format 1 named no number of clusters."""
+FORMAT = 3
+"""Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
+which clients answer, for all sums of that time had one of the same name."""
+
+RESUMED_FROM = 2
+"""Oldest format of a run that can be resumed."""
 
 
 Kind = TypeVar("Kind")
@@ -39,12 +44,13 @@ class Record(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, 
 
 
 class Began(Record, frozen=True):
-    """A run began: what the parties agreed on, and who opens its totals."""
+    """A run began: what the parties agreed on, who opens its totals, and in which stages clients answer."""
 
     version: int
     configuration: Configuration
     opens_to: str
     reveals: str
+    answer_stages: tuple[str, ...] = (COLLECT,)
 
     def check_format(self, path: Path, *, resumes: bool) -> None:
         """Check that this privfed can read a run of this format and, with `resumes`, resume it.
@@ -52,12 +58,12 @@ class Began(Record, frozen=True):
         Raises:
             RunFolderError: it cannot.
         """
-        if self.version not in (1, FORMAT):
+        if not 1 <= self.version <= FORMAT:
             raise RunFolderError(
                 f"{path} has format {self.version}, this privfed reads formats up to {FORMAT}; use the newer "
                 "one."
             )
-        if resumes and self.version < FORMAT:
+        if resumes and self.version < RESUMED_FROM:
             raise RunFolderError(
                 f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "
                 "clusters, so that this version cannot resume the run. Finish it with the older version, or "
@@ -205,8 +211,20 @@ class Transcript:
             if durable:
                 os.fsync(file.fileno())
 
-    def begin(self, configuration: Configuration, opens_to: str, reveals: str) -> None:
+    def begin(
+        self,
+        configuration: Configuration,
+        opens_to: str,
+        reveals: str,
+        answer_stages: tuple[str, ...] = (COLLECT,),
+    ) -> None:
         """Record the agreement of the run.
+
+        Args:
+            configuration: what the parties agreed on.
+            opens_to: who can read totals.
+            reveals: what the opener sees.
+            answer_stages: names of the stages in which clients answer.
 
         Raises:
             RunFolderError: a run has begun in the folder.
@@ -220,7 +238,13 @@ class Transcript:
             self._path.unlink(missing_ok=True)
             make_folder(self._path.parent)
         self._append(
-            Began(version=FORMAT, configuration=configuration, opens_to=opens_to, reveals=reveals),
+            Began(
+                version=FORMAT,
+                configuration=configuration,
+                opens_to=opens_to,
+                reveals=reveals,
+                answer_stages=answer_stages,
+            ),
             durable=True,
         )
 

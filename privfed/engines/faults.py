@@ -16,7 +16,8 @@ class Fault:
 
     Args:
         client: position of the client.
-        stage: stage in which it fails ("advertise", "prepare", "collect", "unmask"); None for any.
+        stage: stage in which it fails, one of those that the secure sum declares (`SecureSum.stages`, which
+            say what becomes of the client); None for any.
         kind: "drop" (the request never arrives), "lost-reply" (the client answers, but the reply is lost),
             "late" (the reply arrives in the next exchange), "twice" (the reply arrives in this exchange and
             in the next), "garbage" (random bytes replace it), "truncate" (only its first half arrives).

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from privfed.algorithms.local_centers.fkm import FederatedKMeans
 from privfed.algorithms.local_centers.kfed import LOCAL, OneShotKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.assumptions import answer_stages
 from privfed.core.conversation import Algorithm
 from privfed.core.federation import Watcher
 from privfed.core.transcript import Transcript
@@ -108,7 +109,9 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
             Transcript.load(folder).check_agreement(agreement)
             return
         check_fresh(folder)
-        Transcript(folder).begin(agreement, protocol.opens_to, protocol.reveals)
+        Transcript(folder).begin(
+            agreement, protocol.opens_to, protocol.reveals, answer_stages(protocol.stages)
+        )
 
     def resolved(self) -> str:
         """Return the algorithm that ran; with `privacy`, each client's own algorithm first."""

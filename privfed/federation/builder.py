@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from privfed.core.assumptions import answer_stages
 from privfed.core.configuration import CohortRule, Configuration, Terms
 from privfed.core.connection import Engine, Opening
 from privfed.core.conversation import Algorithm
@@ -23,7 +24,7 @@ from privfed.core.domain import Domain
 from privfed.core.federation import Federation, Watcher
 from privfed.core.messages import Array
 from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
+from privfed.core.secure_sum import DECLARED, SecureSum
 from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
@@ -46,8 +47,14 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     """
     if isinstance(protocol, str):
         return by_name(protocol)
-    if isinstance(protocol, type) or not all(hasattr(protocol, one) for one in ("name", "terms", "parties")):
+    if isinstance(protocol, type):
         raise ArgumentError(f"protocol must be a name or an object of privfed.protocols, got {protocol!r}.")
+    missing = [name for name in DECLARED if not hasattr(protocol, name)]
+    if missing:
+        raise ArgumentError(
+            f"protocol must be a name or an object of privfed.protocols, got {protocol!r}, which declares no "
+            f"{', no '.join(missing)} (see privfed.core.secure_sum.SecureSum)."
+        )
     return protocol
 
 
@@ -212,6 +219,7 @@ def open_federation(request: FederationRequest) -> Federation:
         transcript,
         opens_to=request.secure_sum.opens_to,
         reveals=request.secure_sum.reveals,
+        answer_stages=answer_stages(request.secure_sum.stages),
         domain=request.declared,
         ledger=_ledger(request, configuration, transcript),
         timeout=connection.timeout,

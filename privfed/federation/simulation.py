@@ -13,6 +13,7 @@ from privfed.core.configuration import Configuration
 from privfed.core.connection import Connection, Members, Opening
 from privfed.core.engine import Client
 from privfed.core.policy import ClientPolicy
+from privfed.core.secure_sum import SecureSum
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs
@@ -55,6 +56,7 @@ class Simulation:
         """
         if opening.data is None:
             raise ArgumentError("clients in this process need rows: pass X.")
+        self._check_faults(opening.protocol)
         configuration, policy = opening.configuration, opening.policy or ClientPolicy()
         private = configuration.privacy is not None
         positions = range(len(configuration.clients))
@@ -73,6 +75,20 @@ class Simulation:
         rng = np.random.default_rng(configuration.seed)
         carrier = InProcessEngine(clients, pool, self.faults, rng)
         return Connection(session=session, carrier=carrier, logs=lambda: logs.where)
+
+    def _check_faults(self, protocol: SecureSum) -> None:
+        """Check that faults are in stages that the secure sum has.
+
+        Raises:
+            ArgumentError: one is in another, so that nothing would ever fail.
+        """
+        known = [one.name for one in protocol.stages]
+        for fault in self.faults:
+            if fault.stage is not None and fault.stage not in known:
+                raise ArgumentError(
+                    f"a fault's stage must be one of {', '.join(known)} over {protocol.name!r}, or None for "
+                    f"any; got {fault.stage!r}."
+                )
 
     def _logs(self, configuration: Configuration, folder: Path | None) -> ClientLogs:
         private = configuration.privacy is not None

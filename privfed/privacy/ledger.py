@@ -13,7 +13,7 @@ from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Answerer, StateStore
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
-from privfed.core.transcript import Asked, Exchanged, Summed, Transcript
+from privfed.core.transcript import Asked, Began, Exchanged, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import SLACK, agreed_budget, cost, noised
@@ -120,13 +120,15 @@ def unopened(transcript: Transcript) -> list[Noised]:
     """Return the questions of a transcript that were sent but not opened, once for each time of sending."""
     lost: list[bytes] = []
     sent: list[bytes] = []
-    attempts = 0
+    attempts, stages = 0, set[str]()
     for record in transcript.records:
         if isinstance(record, Asked):
             lost, sent, attempts = lost + sent, [record.question], 0
         elif isinstance(record, Summed):
             sent = []
-        elif isinstance(record, Exchanged) and record.stage == "collect":
+        elif isinstance(record, Began):
+            stages = set(record.answer_stages)
+        elif isinstance(record, Exchanged) and record.stage in stages:
             attempts += 1
             sent = sent[:1] * attempts
     questions = [question_from_bytes(question) for question in lost + sent]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_whole
@@ -51,6 +52,19 @@ class CKKS:
     reveals: Literal["sums"] = "sums"
     one_key = True
     """One client's key opens every upload: shares of noise do not protect against it and the server."""
+
+    stages = (
+        Stage("advertise", "it is out of the fit"),
+        Stage("prepare", "it is out of the fit"),
+        Stage(COLLECT, "its answer is not in the sum", answers=True),
+        Stage("close", "it does not have the last total"),
+    )
+    assumptions = Assumptions(
+        honest="the server may lie about everything",
+        colluding="no client colludes with it: one that does opens every answer",
+        besides="identities were exchanged before, a client's state is never restored from a copy, and "
+        "ring-LWE at 128 bits, X25519, AES-256, SHA-256 and Ed25519 hold",
+    )
 
     def __init__(self, *, honest: int = FEWEST, repeats: int = 3) -> None:
         check_whole("honest", honest, 2)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT
 from privfed.core.codec import Codec
 from privfed.core.conversation import Total
 from privfed.core.engine import Answerer
@@ -31,7 +32,7 @@ from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterR
 
 
 def _misplaced(reason: str) -> MessageError:
-    return MessageError(reason, sender="the coordinator", stage="collect")
+    return MessageError(reason, sender="the coordinator", stage=COLLECT)
 
 
 class GroupClient:
@@ -106,7 +107,7 @@ class GroupClient:
     ) -> tuple[State, Contribution | Refusal]:
         try:
             message = channel.open_down(envelope, OpenRequest)
-            if envelope.stage != "collect" or envelope.number <= before.last:
+            if envelope.stage != COLLECT or envelope.number <= before.last:
                 raise _misplaced("not a sum to come")
             group = self._admit(before, envelope.number, message)
             for sealed in message.totals:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_whole
@@ -50,12 +51,30 @@ class GroupMasked:
     opens_to: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
     one_key = False
+    stages = (
+        Stage("advertise", "it is out of the fit"),
+        Stage("prepare", "it is out of the fit"),
+        Stage(COLLECT, "it is out of the fit, and the sum is asked again without it", answers=True),
+        Stage("close", "it does not have the last total"),
+    )
 
     def __init__(self, *, colluders: int | None = None, honest: int | None = None, repeats: int = 3) -> None:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
         check_whole("repeats", repeats, 0)
         self.colluders, self.honest, self.repeats = colluders, honest, repeats
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What must hold for what it promises."""
+        most = "the agreed number of" if self.colluders is None else str(self.colluders)
+        return Assumptions(
+            honest="the server may lie about everything; a total that it changes is noticed while no client "
+            "colludes with it",
+            colluding=f"at most {most} clients of a cohort collude with it; together they read totals",
+            besides="identities were exchanged before, a client's state is never restored from a copy, and "
+            "X25519, AES-256, SHA-256 and Ed25519 hold",
+        )
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.

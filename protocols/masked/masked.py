@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
 from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_share, check_whole
@@ -50,6 +51,12 @@ class Masked:
     opens_to: Literal["server"] = "server"
     reveals: Literal["sums"] = "sums"
     one_key = False
+    stages = (
+        Stage("advertise", "it is out of the fit"),
+        Stage("prepare", "it is not in the sums that its keys were for"),
+        Stage(COLLECT, "its answer is not in the sum; the others' masks with it are taken off", answers=True),
+        Stage("unmask", "its answer is in the sum, as long as enough others help to open it"),
+    )
 
     def __init__(
         self,
@@ -65,6 +72,17 @@ class Masked:
         check_share("dropouts", dropouts)
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
         self.dropouts = dropouts
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What must hold for what it promises."""
+        most = "the agreed number of" if self.colluders is None else str(self.colluders)
+        return Assumptions(
+            honest="the server may lie about everything",
+            colluding=f"at most {most} clients of a cohort collude with it",
+            besides="identities were exchanged before, a client's state is never restored from a copy, and "
+            "X25519, AES-256, SHA-256 and Ed25519 hold",
+        )
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.

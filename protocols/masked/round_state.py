@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from privfed.core.assumptions import COLLECT
 from privfed.core.messages import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
@@ -109,7 +110,7 @@ class RoundState:
         """Record who refused, whose messages were thrown away, and who was lost in a stage."""
         self.rejected.update(rejected)
         self.refused.update({i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)})
-        left: Container[int] = self.living if stage == "collect" else self.answers
+        left: Container[int] = self.living if stage == COLLECT else self.answers
         for client in self.prepared:
             if client not in left:
                 self.dropped.setdefault(client, stage)

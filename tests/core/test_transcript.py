@@ -107,6 +107,11 @@ def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: 
     model = fitted(blobs, "plain", tmp_path)
     first, *rest = lines(tmp_path)
     old = msgspec.json.decode(first)
+    # Format 2 named no stages in which clients answer: they were all called alike.
+    assert old.pop("answer_stages") == ["collect"]
+    old["version"] = 2
+    (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
+    assert Transcript.load(tmp_path, mend=True).of(Began)[0].answer_stages == ("collect",)
     old["version"] = 1
     assert old["configuration"].pop("n_clusters") == model.n_clusters
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
@@ -115,7 +120,7 @@ def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: 
         Transcript.load(tmp_path, mend=True)
     old["version"] = 9
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 2"):
+    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 3"):
         Transcript.load(tmp_path)
 
 

@@ -165,3 +165,10 @@ def test_replies_of_strangers_do_not_count(blobs: Clients) -> None:
     total = federation.ask(Ask(question()))
     assert_sum_of_the_contributors(total, blobs)
     assert total.rejected == {77: "was not asked"}
+
+
+def test_a_fault_in_a_stage_that_the_sum_does_not_have_is_an_error() -> None:
+    rows = [np.full((4, 2), float(i)) for i in range(4)]
+    faults = [Fault(client=1, stage="unmask")]
+    with pytest.raises(ArgumentError, match=r"must be one of collect over 'plain'.*got 'unmask'"):
+        DWFKMeans(2, protocol="plain", engine=Simulation(faults=faults)).fit(rows)

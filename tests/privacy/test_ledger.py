@@ -119,10 +119,13 @@ def test_every_attempt_at_a_sum_is_paid_as_its_clients_pay_it() -> None:
     assert [payment.purpose for payment in ledger.payments] == ["round", "repeat", "repeat"]
 
 
-def test_a_question_of_an_interrupted_run_is_paid_as_often_as_it_was_sent() -> None:
+@pytest.mark.parametrize("stage", ["collect", "answering"])
+def test_a_question_of_an_interrupted_run_is_paid_as_often_as_it_was_sent(stage: str) -> None:
+    """Whatever the stage is called in which the clients of a secure sum answer."""
     question = noised(LLOYD, SPLIT, None, agreed())
     other = noised(SIZE, {"count": 0.1, "distance": 0.1}, None, agreed())
     transcript = Transcript()
+    transcript.begin(agreed(), "server", "sums", (stage,))
     for index, asked, collected, opened in (
         (0, other, 1, True),
         (1, question, 0, False),
@@ -132,7 +135,8 @@ def test_a_question_of_an_interrupted_run_is_paid_as_often_as_it_was_sent() -> N
     ):
         transcript.asked(index, Ask(asked), (0, 1, 2, 3))
         for number in range(collected):
-            transcript.exchanged(index, Exchange("collect", number, {0: b"?"}), [])
+            transcript.exchanged(index, Exchange("prepare", number, {0: b"?"}), [])
+            transcript.exchanged(index, Exchange(stage, number, {0: b"?"}), [])
         if opened:
             transcript.summed(index, Total(Statistics(count=[0.0]), (0,), attempts=collected))
     assert [one.to_bytes() for one in unopened(transcript)] == [

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privfed.core.assumptions import answer_stages
 from privfed.core.configuration import CohortRule, Configuration
 from privfed.core.conversation import EVERYONE, Ask, Total
 from privfed.core.domain import FloatArray, Ranges
@@ -174,6 +175,7 @@ class Sums:
             self.transcript,
             opens_to=self.protocol.opens_to,
             reveals=self.protocol.reveals,
+            answer_stages=answer_stages(self.protocol.stages),
         )
         self.rng = np.random.default_rng(self.seed)
         self.values: dict[int, FloatArray] = {}

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.core.assumptions import answer_stages
 from privfed.core.conversation import Total
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Began, Exchanged, Summed
@@ -385,3 +386,37 @@ def test_what_a_sum_reveals_is_what_it_shows(any_case: Case) -> None:
     else:
         assert total.contributions is None and shown is None
     assert run.transcript.of(Began)[0].opens_to == run.protocol.opens_to
+
+
+def test_a_sum_says_in_words_who_must_be_honest_and_how_many_may_collude(
+    any_case: Case,
+) -> None:
+    declared = any_case.make().assumptions
+    for said in (declared.honest, declared.colluding, declared.besides):
+        assert len(said.split()) > 3 and not said.endswith(".") and said in str(declared)
+
+
+def test_clients_answer_in_the_declared_stages_and_in_no_other(any_case: Case) -> None:
+    run = Sums(any_case.make(), 4)
+    began: list[tuple[str, bool]] = []
+    answer = run.answerer
+
+    def watched(client: int) -> Any:
+        def answers(question: Any, index: int) -> Any:
+            began[-1] = (began[-1][0], True)
+            return answer(client)(question, index)
+
+        return answers
+
+    for client, one in run.clients.items():
+        one._answerer = watched(client)
+    run.engine.before = lambda exchange: began.append((exchange.stage, False))
+    run.ask(QUESTION), run.ask(QUESTION)
+    run.federation.close()
+    declared = {one.name: one for one in run.protocol.stages}
+    assert len(declared) == len(run.protocol.stages) and {name for name, _ in began} <= set(declared)
+    assert any(answered for _, answered in began)
+    for name, answered in began:
+        assert declared[name].answers is answered, name
+    assert run.transcript.of(Began)[0].answer_stages == answer_stages(run.protocol.stages)
+    assert all(len(one.unheard.split()) > 3 for one in declared.values())

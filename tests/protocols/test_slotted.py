@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from privfed.core.assumptions import answer_stages
 from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Ranges
 from privfed.core.policy import ClientPolicy
@@ -235,10 +236,10 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
     ("make", "match"),
     [
         (lambda: Slotted(Plain()), "use Masked"),
-        (lambda: Slotted(Masked(), sums=0), "sums >= 1"),
-        (lambda: Slotted(Masked(), contributors=1), "contributors >= 2"),
+        (lambda: Slotted(Masked(), sums=0), "sums must be a whole number of at least 1"),
+        (lambda: Slotted(Masked(), contributors=1), "contributors must be a whole number of at least 2"),
         (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),
-        (lambda: Slots(ranges=ANY_DATA, inner=slots(), slots=3), "without slots"),  # type: ignore[arg-type]
+        (lambda: Slots(ranges=ANY_DATA, inner=slots(), slots=3), "no slots itself"),  # type: ignore[arg-type]
         (
             lambda: Slots(ranges=Ranges(np.zeros(1), np.ones(1), 2), inner=OWN, slots=3),
             "must have the same ranges",
@@ -257,6 +258,18 @@ def test_a_slotted_sum_says_what_it_reveals() -> None:
         "server",
         "unlinked contributions",
     )
+
+
+def test_a_slotted_sum_assumes_what_the_inner_one_does_and_that_nobody_colludes() -> None:
+    protocol, inner = Slotted(Masked(colluders=2)), Masked(colluders=2)
+    assert "at most 2 clients" in protocol.assumptions.colluding
+    assert str(inner.assumptions.besides) in str(protocol.assumptions)
+    run = Contributions(protocol, N)
+    run.ask(OWN)
+    seen = {exchange.stage for exchange, _ in run.engine.log}
+    declared = [one.name for one in protocol.stages]
+    assert seen <= set(declared) and len(set(declared)) == len(declared) and "invite" in seen
+    assert answer_stages(protocol.stages) == answer_stages(inner.stages) == ("collect",)
 
 
 def test_too_few_left_open_nothing() -> None:

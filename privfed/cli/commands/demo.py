@@ -28,8 +28,9 @@ from privfed.cli.display.output import kilobytes, printed
 from privfed.cli.display.picture import draw_convergence, save
 from privfed.cli.display.progress import RoundProgress
 from privfed.cli.display.unconverged import in_results
-from privfed.cli.folder.result import SAW_SHORT, Result, result_of
+from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import pretty
+from privfed.core.assumptions import SIGHTS
 from privfed.core.domain import Box
 from privfed.core.files import make_folder, replaced
 from privfed.core.transcript import Transcript
@@ -178,7 +179,7 @@ def _cells(result: Result) -> list[str]:
         kilobytes(result.traffic.bytes_per_client),
         f"{result.traffic.seconds:.2f}",
         str(sum(len(row.dropped) for row in result.sums)),
-        SAW_SHORT[result.reveals],
+        SIGHTS[result.reveals].short,
     ]
 
 

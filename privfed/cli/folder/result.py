@@ -15,6 +15,7 @@ import numpy as np
 from privfed import __version__
 from privfed.cli.folder.claim import to_json
 from privfed.cli.folder.run_folder import RESULT_FORMAT
+from privfed.core.assumptions import SIGHTS
 from privfed.core.conversation import Ask
 from privfed.core.domain import FloatArray
 from privfed.core.question import question_from_bytes
@@ -22,18 +23,6 @@ from privfed.core.transcript import Began, Exchanged, Transcript
 from privfed.estimators.base import FederatedClusterer
 from privfed.privacy.claim import noised_fields
 from privfed.questions.contingency import Agreement, Contingency, agreement
-
-_SAW = {
-    "sums": "totals over the clients that answered, and who they were; no single client's statistics",
-    "unlinked contributions": "every contribution, but not whose it was",
-    "contributions": "every single client's statistics, in clear",
-}
-
-SAW_SHORT = {
-    "sums": "totals only",
-    "unlinked contributions": "every answer, but not whose",
-    "contributions": "every answer",
-}
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +110,9 @@ def began_of(transcript: Transcript) -> Began:
 
 def server_saw(opens_to: str, reveals: str) -> str:
     """Say in words what the server saw."""
-    return _SAW[reveals] if opens_to == "server" else "no totals; who took part, and lengths of messages"
+    return (
+        SIGHTS[reveals].whole if opens_to == "server" else "no totals; who took part, and lengths of messages"
+    )
 
 
 def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
