@@ -54,7 +54,7 @@ def _others(one: SumView, data: Mapping[int, ClientData]) -> SumView:
     if total is not None and one.question is not None:
         for client in inside:
             own = one.answers.get(client)
-            total = _less(total, _answer(one.question, data[client]) if own is None else own)
+            total = _difference(total, _answer(one.question, data[client]) if own is None else own)
     return replace(
         one,
         cohort=tuple(i for i in one.cohort if i not in data),
@@ -69,5 +69,5 @@ def _answer(question: Question, data: ClientData) -> Statistics:
     return question.answer(data.within(question.ranges)[0], np.random.default_rng(0))
 
 
-def _less(total: Statistics, own: Statistics) -> Statistics:
+def _difference(total: Statistics, own: Statistics) -> Statistics:
     return Statistics(**{name: total[name] - own[name] for name in total})

@@ -148,7 +148,7 @@ def evidence_of(view: View, client: int | None) -> Evidence:
     if client is not None and not 0 <= client < len(view.clients):
         raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
     seen = list(answers_of(view, client))
-    n_rows, row_sum = _whole(seen)
+    n_rows, row_sum = _number_and_sum(seen)
     observations: list[Observation] = []
     scored: list[Scored] = []
     sequence = 0
@@ -167,12 +167,12 @@ def evidence_of(view: View, client: int | None) -> Evidence:
             sequence += bool(observations) and len(counts) != len(observations[-1].counts)
             own = -1 - one.index if local or place.centers is None else sequence
             cells = _shown(place, counts, n_rows)
-            observations.append(_noted(Observation(own, cells, counts, sums, local), question))
+            observations.append(_with_doubt(Observation(own, cells, counts, sums, local), question))
     low, high = _box(view)
     return Evidence(client, _at_rest(observations), tuple(scored), n_rows, row_sum, low, high)
 
 
-def _whole(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
+def _number_and_sum(seen: list[tuple[SumView, Statistics]]) -> tuple[float, FloatArray | None]:
     for one, statistics in seen:
         if isinstance(asked(one), FeatureRanges):
             return float(statistics["rows"][0]), statistics["sum"]
@@ -192,7 +192,7 @@ def _observed(
     return None
 
 
-def _noted(one: Observation, question: Question | None) -> Observation:
+def _with_doubt(one: Observation, question: Question | None) -> Observation:
     """Record the doubt and the true partition of a round of local steps."""
     if not (one.local and isinstance(question, WeightedCentroids)):
         return one

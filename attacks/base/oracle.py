@@ -186,13 +186,13 @@ class _TwoFaced:
         try:
             exchange = next(steps)
             while True:
-                replies: Replies = yield self._told(exchange)
+                replies: Replies = yield self._with_decoy(exchange)
                 exchange = steps.send(replies)
         except StopIteration as finished:
             total: Total = finished.value
             return total
 
-    def _told(self, exchange: Exchange) -> Exchange:
+    def _with_decoy(self, exchange: Exchange) -> Exchange:
         if exchange.stage != COLLECT:
             return exchange
         requests = {

@@ -211,14 +211,16 @@ def noisy_evidence_of(view: View, client: int | None) -> NoisyEvidence | None:
     if client is not None and not 0 <= client < len(view.clients):
         raise ArgumentError(f"client must lie in [0, {len(view.clients) - 1}], got client={client}.")
     releases = [
-        Release(one.question.inner, statistics, dict(one.question.noise_std(_shares(view, one, client))))
+        Release(
+            one.question.inner, statistics, dict(one.question.noise_std(_noise_shares(view, one, client)))
+        )
         for one, statistics in answers_of(view, client)
         if isinstance(one.question, Noised) and isinstance(one.question.inner, OffsetSums)
     ]
     return NoisyEvidence.of(releases) if releases else None
 
 
-def _shares(view: View, one: SumView, client: int | None) -> int:
+def _noise_shares(view: View, one: SumView, client: int | None) -> int:
     """Return how many clients' shares of the noise are in an answer or a total."""
     if client is not None:
         return 1

@@ -81,10 +81,10 @@ class ProbedSums:
         self._parked, second = far.copy(), far
         self._parked[0], second[1] = self.center, self.center
         self._others = np.zeros(1 + oracle.n_features)
-        counts, sums = self._told(second)
+        counts, sums = self._observed(second)
         if inconsistent:
             self._others = np.concatenate([counts[:1], sums[0]])
-        counts, sums = self._whole(counts, sums, second)
+        counts, sums = self._of_target(counts, sums, second)
         self.n_rows, self.sum = float(counts[1]), sums[1]
 
     def __call__(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -96,9 +96,9 @@ class ProbedSums:
         Returns:
             Counts, (n_clusters,), rounded to integers under noise; and sums, (n_clusters, n_features).
         """
-        return self._whole(*self._told(centers), centers)
+        return self._of_target(*self._observed(centers), centers)
 
-    def _whole(
+    def _of_target(
         self, counts: FloatArray, sums: FloatArray, centers: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Subtract the other clients' rows, and turn sums of offsets into sums of rows."""
@@ -109,7 +109,7 @@ class ProbedSums:
             sums = sums + counts[:, None] * centers
         return counts, sums
 
-    def _told(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _observed(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
         question, parked = self._question(centers), self._question(self._parked)
         weights = None
         if self.noised:

@@ -131,10 +131,10 @@ def _claims(
     )
     sure = np.where(alone, 1.0, 1.0 / (1.0 + np.exp(-np.clip(log_odds, -50.0, 30.0)))) * fits
     level = next((level for level in LEVELS if sure.max() >= level), np.inf)
-    return _taken(residual, points, rows, sure, np.flatnonzero(sure >= level))
+    return _removed_claims(residual, points, rows, sure, np.flatnonzero(sure >= level))
 
 
-def _taken(
+def _removed_claims(
     residual: Residual, points: FloatArray, rows: IntArray, sure: FloatArray, chosen: IntArray
 ) -> list[tuple[FloatArray, float]]:
     """Remove claims one by one, the surest first; skip those that no longer fit what is left."""

@@ -71,7 +71,7 @@ def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClus
             points = question.points
             asked_about.setdefault((type(points), *points.key()), (points, []))[1].append((one, statistics))
     return [
-        LocalClustering(len(points.centers), Cells.around(points.centers), tuple(map(_apart, own)), ())
+        LocalClustering(len(points.centers), Cells.around(points.centers), tuple(map(_cell_means, own)), ())
         if isinstance(points, SteppedMeans)
         else LocalClustering(points.n_clusters, None, _gathered(own), _counted(own))
         for points, own in asked_about.values()
@@ -79,7 +79,7 @@ def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClus
     ]
 
 
-def _apart(one: tuple[SumView, Statistics]) -> FloatArray:
+def _cell_means(one: tuple[SumView, Statistics]) -> FloatArray:
     """Return the mean of each cell's points; if a cell holds two, no integer counts will fit later."""
     statistics = one[1]
     if "point" in statistics:
@@ -89,7 +89,7 @@ def _apart(one: tuple[SumView, Statistics]) -> FloatArray:
 
 
 def _gathered(own: Sequence[tuple[SumView, Statistics]]) -> tuple[FloatArray, ...]:
-    return tuple(_apart(one) for one in own if "point" in one[1])
+    return tuple(_cell_means(one) for one in own if "point" in one[1])
 
 
 def _counted(own: Sequence[tuple[SumView, Statistics]]) -> tuple[Observation, ...]:

@@ -102,13 +102,13 @@ class Program(click.Group):
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
             where = f"; see '{error.ctx.command_path} --help'" if error.ctx else ""
-            code = _complain(error.format_message().rstrip(".") + where)
+            code = _print_error(error.format_message().rstrip(".") + where)
         except click.ClickException as error:
-            code = _complain(error.format_message())
+            code = _print_error(error.format_message())
         except OSError as error:
             name = "" if error.filename is None else f"{error.filename}: "
             full = "; free some space, then give the same command again" if is_full(error) else ""
-            code = _complain(f"{name}{error.strerror or error}{full}")
+            code = _print_error(f"{name}{error.strerror or error}{full}")
         except click.Abort:
             click.echo("privfed: stopped", err=True)
             code = _STOPPED
@@ -117,7 +117,7 @@ class Program(click.Group):
         return code
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     click.echo(f"privfed: error: {' '.join(message.split())}", err=True)
     return _BAD_INPUT
 

@@ -79,7 +79,7 @@ def share(secret: bytes, abscissae: tuple[int, ...], threshold: int) -> Bytes:
     shares = np.empty((len(abscissae), known.shape[1]), dtype=np.uint64)
     shares[: threshold - 1] = known[:-1]
     low, high = _nibble_products(known)
-    factors, row = _further(abscissae, threshold), np.arange(threshold)
+    factors, row = _share_coefficients(abscissae, threshold), np.arange(threshold)
     shares[threshold - 1 :] = np.bitwise_xor.reduce(low[factors & 15, row], axis=1)
     shares[threshold - 1 :] ^= np.bitwise_xor.reduce(high[factors >> 4, row], axis=1)
     return shares.view(np.uint8)
@@ -95,7 +95,7 @@ def _nibble_products(words: _Packed) -> tuple[_Packed, _Packed]:
 
 
 @lru_cache(maxsize=64)
-def _further(abscissae: tuple[int, ...], threshold: int) -> Bytes:
+def _share_coefficients(abscissae: tuple[int, ...], threshold: int) -> Bytes:
     """Return the coefficients of the other shares in the first ones and the secret: (n_others, threshold)."""
     points = np.array([*abscissae[: threshold - 1], 0], dtype=np.uint8)
     others = np.array(abscissae[threshold - 1 :], dtype=np.uint8)

@@ -25,7 +25,7 @@ def marked(rows: Sequence[Row]) -> list[Row]:
     found = []
     for row in rows:
         same = None
-        for is_computation, key in enumerate((_came_out(row), _computed(row))):
+        for is_computation, key in enumerate((_results_of(row), _computed(row))):
             other = row if key is None else first.setdefault(key, row)
             if other is not row:
                 same = Same(other.id, other.name, bool(is_computation))
@@ -37,7 +37,7 @@ def _computed(row: Row) -> Hashable:
     return (computation(row.setup, row.ran),) if row.ran else None
 
 
-def _came_out(row: Row) -> Hashable:
+def _results_of(row: Row) -> Hashable:
     if not row.outcomes:
         return None
     setting = computation(row.setup, "")

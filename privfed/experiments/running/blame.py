@@ -60,7 +60,7 @@ def faults(study: Study, setup: Setup, tables: Sequence[KeyPath], fails: Fails) 
             return
         changes = _changes(study, setup, tables)
         tried = [(_key(key, problem), changed, fails(changed)) for key, changed in changes]
-        mended = _mended(tried, problem)
+        mended = _helpful(tried, problem)
         if not mended:
             # No change of another table helps, so the data is the cause.
             yield Fault(problem, tuple(path for path in tables if path[0] == "data"))
@@ -70,7 +70,7 @@ def faults(study: Study, setup: Setup, tables: Sequence[KeyPath], fails: Fails) 
         _, setup, problem = min(mended, key=lambda one: _is_main(one[0]))
 
 
-def _mended(tried: list[_Tried], problem: str) -> list[_Tried]:
+def _helpful(tried: list[_Tried], problem: str) -> list[_Tried]:
     """Return the changes that remove a problem: no problem is left with them, or only another one."""
     well = [one for one in tried if one[2] is None]
     # If no single key removes all problems, another mistake may be hidden behind this one.
@@ -82,7 +82,7 @@ def _mended(tried: list[_Tried], problem: str) -> list[_Tried]:
 def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
     """Yield a key, or a table, with the configuration in which it is changed to a value that fits."""
     where = {str(path[0]): path for path in tables}
-    yield from _without_words(study, setup, where)
+    yield from _changed_parameters(study, setup, where)
     yield where["algorithm"], _with(setup, estimator="DWFKMeans", words=dict(PLAIN_ALGORITHM))
     privacy = setup.privacy
     if privacy is not None:
@@ -105,7 +105,9 @@ def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[
             yield where["sum"], _with(setup, protocol=name, protocol_words={})
 
 
-def _without_words(study: Study, setup: Setup, where: dict[str, KeyPath]) -> Iterator[tuple[KeyPath, Setup]]:
+def _changed_parameters(
+    study: Study, setup: Setup, where: dict[str, KeyPath]
+) -> Iterator[tuple[KeyPath, Setup]]:
     """Yield each parameter of the estimator, with the configuration in which it has a value that fits."""
     algorithm, defence = study.algorithm[int(where["algorithm"][1])], study.defence[int(where["defence"][1])]
     for word in setup.words:

@@ -27,10 +27,12 @@ def check_names(located: Located, mistakes: Mistakes) -> Study:
     """
     study = _with_known_kinds(located.study, mistakes)
     for i, one in enumerate(study.algorithm):
-        _worded(mistakes, ("algorithm", i), estimator_class(one.estimator), one.words | dict(one.grid))
+        _check_parameters(
+            mistakes, ("algorithm", i), estimator_class(one.estimator), one.words | dict(one.grid)
+        )
     for i, attack in enumerate(study.attack):
         kind = attack_class(attack.kind)
-        _worded(mistakes, ("attack", i), kind, attack.words)
+        _check_parameters(mistakes, ("attack", i), kind, attack.words)
         if issubclass(kind, ActiveAttack) and (attack.rounds or attack.colluding):
             word = "rounds" if attack.rounds else "colluding"
             mistakes.add(f"{word} is for passive attacks; {attack.kind} asks.", ("attack", i))
@@ -39,7 +41,7 @@ def check_names(located: Located, mistakes: Mistakes) -> Study:
     for i, defence in enumerate(study.defence):
         for name in defence.algorithms or algorithms:
             if name in algorithms:
-                _worded(mistakes, ("defence", i), algorithms[name], defence.words)
+                _check_parameters(mistakes, ("defence", i), algorithms[name], defence.words)
     return study
 
 
@@ -81,7 +83,7 @@ def _check_labels(study: Study, mistakes: Mistakes) -> None:
                 mistakes.known(key, getattr(one, key, []), known[key], (axis, i))
 
 
-def _worded(mistakes: Mistakes, path: KeyPath, kind: type, words: Words) -> None:
+def _check_parameters(mistakes: Mistakes, path: KeyPath, kind: type, words: Words) -> None:
     for word, value in words.items():
         try:
             check_words(kind, {word: value})

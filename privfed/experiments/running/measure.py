@@ -94,7 +94,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
             "server_seconds": seconds - clients,
         }
 
-    found["fit"] = _kept(fit)
+    found["fit"] = _measured_part(fit)
     for name in wanted:
         if name == "fit":
             continue
@@ -102,7 +102,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
             found[name] = Part(values={}, timing={}, error=found["fit"].error)
         else:
             scene, model = fitted
-            found[name] = _kept(_measurement(name, setup, scene, model, seed))
+            found[name] = _measured_part(_measurement(name, setup, scene, model, seed))
     return {name: part for name, part in found.items() if name in wanted}
 
 
@@ -127,7 +127,7 @@ def _measurement(
     return audited if name.startswith("audit:") else attacked
 
 
-def _kept(measured: Callable[[], tuple[dict[str, Any], dict[str, float]]]) -> Part:
+def _measured_part(measured: Callable[[], tuple[dict[str, Any], dict[str, float]]]) -> Part:
     """Measure; an error is stored in the part, and warnings as its notes."""
     try:
         with warnings.catch_warnings(record=True) as caught:

@@ -59,7 +59,7 @@ def salvaged(raw: dict[str, Any], where: Where) -> Located:
         where: the file.
     """
     mistakes, broken = list[str](), set[KeyPath]()
-    content = {name: _lifted(name, value) for name, value in raw.items()}
+    content = {name: _with_parameters_moved(name, value) for name, value in raw.items()}
     for axis, kind in _TABLES.items():
         for i, table in enumerate(_list_of_tables(content.get(axis))):
             problems = _problems(table, kind, (axis, i), where)
@@ -81,7 +81,7 @@ def _list_of_tables(value: Any) -> list[dict[str, Any]]:
     return value if tables else []
 
 
-def _lifted(name: str, value: Any) -> Any:
+def _with_parameters_moved(name: str, value: Any) -> Any:
     """Move the parameters of estimators, sums and attacks from beside a table's own keys into `words`."""
     if name not in _OPEN:
         return list(value) if isinstance(value, list) else value
