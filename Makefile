@@ -2,8 +2,8 @@ PYTHON ?= python3
 UV ?= uv
 BIN := .venv/bin
 STAMP := .venv/.installed
-# One thread a process: pytest already starts one process a core.
-ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
+# One thread a process: pytest already starts one process a core. Compiled tests are kept, whatever the shell says.
+TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-all bench lock clean
@@ -29,11 +29,11 @@ test: install ## Check style, types and imports and run the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(ONE_THREAD) $(BIN)/pytest -n auto -q
+	$(TESTING) $(BIN)/pytest -n auto -q
 
 # pytest exits 5 where it finds no test at all; having no slow test is no failure.
-test-slow: install ## Run only the slow tests
-	$(ONE_THREAD) $(BIN)/pytest -n auto -q -m slow --timeout=1200 || [ $$? -eq 5 ]
+test-slow: install ## Run the slow tests, and laws with all their examples
+	$(TESTING) $(BIN)/pytest -n auto -q -m "slow or hypothesis" --hypothesis-profile=thorough --timeout=1200 || [ $$? -eq 5 ]
 
 test-all: test test-slow ## Run everything that test runs, and the slow tests
 

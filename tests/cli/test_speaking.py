@@ -17,6 +17,7 @@ from privfed.cli.options import word_options
 from privfed.cli.speaking import Part, said, spellings, spoken
 from privfed.estimators.registry import ESTIMATORS, SHORT
 from tests.cli.conftest import PYTHON
+from tests.some import some
 
 FIT = main.commands["fit"]
 ON_RUNS = [name for name in main.commands if name not in ("tradeoff", "compare", "demo")]
@@ -31,7 +32,7 @@ def options_of(name: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("command", ON_RUNS)
 def test_an_error_that_names_a_parameter_names_the_option_that_sets_it(command: str) -> None:
-    for parameter, option in options_of(command):
+    for parameter, option in some(options_of(command)):
         for text in (f"{parameter} must be 1, got {parameter}=2.", f"take another one ({parameter}=3)."):
             found = said(text, main.commands[command], FIT)
             assert option in found and not re.search(rf"(?<!-)\b{parameter}\b[= ]", found), found

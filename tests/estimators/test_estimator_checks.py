@@ -8,9 +8,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
+from tests.estimators.checks import scikit_learns_checks
 
 MODELS = [DWFKMeans, EWFKMeans, WFKMeans]
 # One client: over any other sum the total would be that client's answer.
@@ -18,7 +18,7 @@ ESTIMATORS = [model(protocol="plain") for model in MODELS]
 
 
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(ESTIMATORS)
+@scikit_learns_checks(*ESTIMATORS)
 def test_scikit_learns_check(estimator: Any, check: Any) -> None:
     check(estimator)
 

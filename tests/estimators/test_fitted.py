@@ -117,7 +117,10 @@ def test_other_numbers_become_float64(dtype: type, protocol: str) -> None:
 
 @pytest.mark.parametrize(
     "domain",
-    [pytest.param(Box(-10, 20, max_rows=64), id="box"), pytest.param(Ball(30, max_rows=40), id="ball")],
+    [
+        pytest.param(Box(-10, 20, max_rows=64), id="box"),
+        pytest.param(Ball(30, max_rows=40), id="ball", marks=pytest.mark.slow),
+    ],
 )
 def test_fit_in_a_declared_domain(blobs: Clients, protocol: str, domain: Any) -> None:
     start = blobs[0][:3]

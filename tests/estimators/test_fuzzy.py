@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Ball, Box
 from privfed.errors import ArgumentError
@@ -15,15 +14,19 @@ from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
+from tests.default_run import slow
+from tests.estimators.checks import scikit_learns_checks
 from tests.reference import fuzzy_reference as oracle
+from tests.some import some
 
 Clients = list[np.ndarray]
+BOX = Box(-10, 20, max_rows=64)
 KINDS: list[dict[str, Any]] = [{"averaging": "kmeans"}, {"averaging": "weighted"}]
 
 
 # One client: over any other sum the total would be that client's answer.
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([FederatedFuzzyCMeans(protocol="plain", **kind) for kind in KINDS])
+@scikit_learns_checks(*(FederatedFuzzyCMeans(protocol="plain", **kind) for kind in KINDS))
 def test_scikit_learns_check(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -44,7 +47,7 @@ def test_fitted_attributes(kind: dict[str, Any], blobs: Clients, protocol: str) 
     assert fitted.fit(blobs) is fitted
 
 
-@pytest.mark.parametrize("m", [1.2, 2.0, 4.0])
+@pytest.mark.parametrize("m", [slow(1.2), 2.0, slow(4.0)])
 def test_memberships_are_the_oracles_and_the_largest_is_the_prediction(m: float, blobs: Clients) -> None:
     fitted = FederatedFuzzyCMeans(4, m=m, protocol="plain", tol=0, max_iter=20).fit(blobs)
     rows = np.concatenate(blobs)
@@ -74,7 +77,9 @@ def test_clone_and_pickle(kind: dict[str, Any], blobs: Clients) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("domain", [Box(-10, 20, max_rows=64), Ball(30, max_rows=40)], ids=["box", "ball"])
+@pytest.mark.parametrize(
+    "domain", [Box(-10, 20, max_rows=64), slow(Ball(30, max_rows=40))], ids=["box", "ball"]
+)
 def test_fit_in_a_declared_domain(kind: dict[str, Any], domain: Any, blobs: Clients, protocol: str) -> None:
     # Weighted averages need no cells, whose place follows the domain.
     words: dict[str, Any] = {"init": blobs[0][:3], "tol": 0, "max_iter": 3, "protocol": protocol, **kind}
@@ -157,6 +162,6 @@ def test_words_may_be_numpys(blobs: Clients) -> None:
         "tol": np.float32(0),
         "random_state": np.int64(4),
     }
-    for kind in KINDS:
+    for kind in some(KINDS):
         model = FederatedFuzzyCMeans(protocol="plain", **words, **kind).fit(blobs)
         assert model.cluster_centers_.shape == (3, 2)

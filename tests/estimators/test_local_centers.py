@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Box, ClientPolicy, Simulation
 from privfed.core.conversation import Ask, Total
@@ -18,6 +17,7 @@ from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.federation.clients import gather
 from privfed.protocols import Masked, Plain, Slotted
+from tests.estimators.checks import scikit_learns_checks
 
 Clients = list[np.ndarray]
 Kind = type[FKM] | type[KFED]
@@ -32,7 +32,7 @@ ESTIMATORS = [
 
 
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(ESTIMATORS)
+@scikit_learns_checks(*ESTIMATORS)
 def test_scikit_learns_check(estimator: Any, check: Any) -> None:
     check(estimator)
 

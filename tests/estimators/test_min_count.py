@@ -126,6 +126,12 @@ RUNS = [
     for name, listed in ALGORITHMS.items()
     for i, words in enumerate(listed)
 ]
+SOME_RUNS = [
+    pytest.param(name, words, id=f"{name}-{i}", marks=pytest.mark.slow if i else ())
+    for name, listed in ALGORITHMS.items()
+    for i, words in enumerate(listed)
+]
+"""By default one run of each algorithm."""
 
 
 def run(name: str, words: dict[str, Any], policy: ClientPolicy | None, **more: Any) -> Transcript:
@@ -155,12 +161,12 @@ def test_no_algorithm_and_no_start_shows_a_small_group(name: str, words: Any) ->
     assert findings == [] and len(names) > 1
 
 
-@pytest.mark.parametrize(("name", "words"), RUNS)
+@pytest.mark.parametrize(("name", "words"), SOME_RUNS)
 def test_without_the_policy_it_is_found(name: str, words: Any) -> None:
     assert found_in(run(name, words, None))[0]
 
 
-@pytest.mark.parametrize(("name", "words"), RUNS)
+@pytest.mark.parametrize(("name", "words"), SOME_RUNS)
 def test_with_a_domain_and_rounded_counts_neither(name: str, words: Any) -> None:
     policy = ClientPolicy(min_count=MIN_COUNT, count_multiple=7)
     transcript = run(name, words, policy, domain=DOMAIN)

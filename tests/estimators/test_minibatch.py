@@ -10,7 +10,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privfed import Ball, Box, ClientPolicy, Simulation
 from privfed.engines.faults import Fault
@@ -18,19 +17,19 @@ from privfed.errors import ArgumentError, DataError, RefusedError, ResumeError
 from privfed.estimators.minibatch import FederatedMiniBatchKMeans
 from privfed.estimators.not_fitted import NotFittedError
 from privfed.protocols import Plain
+from tests.default_run import covering
+from tests.estimators.checks import scikit_learns_checks
 
 Clients = list[np.ndarray]
 
 
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(
+@scikit_learns_checks(
     # One client: over any other sum the total would be that client's answer.
-    [
-        FederatedMiniBatchKMeans(protocol="plain", max_iter=12),
-        FederatedMiniBatchKMeans(
-            protocol="plain", max_iter=12, epochs=2, batch_size=16, client_learning_rate=0.5, momentum=0.5
-        ),
-    ]
+    FederatedMiniBatchKMeans(protocol="plain", max_iter=12),
+    FederatedMiniBatchKMeans(
+        protocol="plain", max_iter=12, epochs=2, batch_size=16, client_learning_rate=0.5, momentum=0.5
+    ),
 )
 def test_scikit_learns_check(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -82,8 +81,10 @@ def test_fitted_attributes(blobs: Clients, protocol: str) -> None:
         np.testing.assert_array_equal(labels, model.predict(own))
 
 
-@pytest.mark.parametrize("init", ["coreset", "kfed"])
-@pytest.mark.parametrize("words", [{}, {"epochs": 3, "batch_size": 8, "client_learning_rate": 0.5}])
+@pytest.mark.parametrize(
+    ("init", "words"),
+    covering(["coreset", "kfed"], [{}, {"epochs": 3, "batch_size": 8, "client_learning_rate": 0.5}]),
+)
 def test_clear_clusters_are_found(init: str, words: dict[str, Any], blobs: Clients, protocol: str) -> None:
     model = FederatedMiniBatchKMeans(4, init=init, momentum=0.5, max_iter=30, protocol=protocol, **words)
     found = model.fit(blobs).cluster_centers_

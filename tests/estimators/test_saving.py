@@ -13,6 +13,7 @@ import pytest
 import privfed
 from privfed import Box, DWFKMeans, EWFKMeans, WFKMeans
 from privfed.errors import ArgumentError, RunFolderError
+from tests.some import some
 
 Clients = list[np.ndarray]
 MODELS = [DWFKMeans, EWFKMeans, WFKMeans]
@@ -216,7 +217,7 @@ def test_any_single_damaged_byte_loads_the_same_model_or_is_an_error(saved: byte
     path = tmp_path / "model.npz"
     path.write_bytes(saved)
     centers = privfed.load(path).cluster_centers_
-    for position in range(0, len(saved), 7):
+    for position in some(range(0, len(saved), 7)):
         path.write_bytes(saved[:position] + bytes([saved[position] ^ 0x55]) + saved[position + 1 :])
         try:
             loaded = privfed.load(path)

@@ -20,6 +20,7 @@ from privfed.estimators.elbow import chosen, elbow_heights
 from privfed.estimators.indices import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
+from tests.some import some
 
 Clients = list[np.ndarray]
 SUMS = pytest.mark.parametrize("over", ["plain", "masked"])
@@ -51,7 +52,7 @@ def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> N
 @pytest.mark.parametrize("name", sorted(set(SHORT) - {"dp"}))  # tests/estimators/test_private.py has "dp"
 def test_every_named_algorithm_can_be_judged_by_every_index(five: Clients, name: str) -> None:
     words = {"protocol": "plain", "domain": Box(-5, 40), "max_iter": 15}
-    for index in INDICES:
+    for index in some(INDICES):
         found = select_n_clusters(five, [2, 3, 5], estimator=name, index=index, **words)
         assert all(np.isfinite(row.index) for row in found.table), (name, index)
         assert found.estimator.cluster_centers_.shape == (found.n_clusters, 2)
@@ -230,7 +231,7 @@ def test_the_result_can_be_printed_and_written_down(five: Clients) -> None:
 
 def test_rows_count_what_was_sent_for_the_fit_and_the_index(five: Clients) -> None:
     found = select_n_clusters(five, [2, 5])
-    for row, model in zip(found.table, found.models, strict=True):
+    for row, model in some(zip(found.table, found.models, strict=True)):
         traffic = model.federation_.traffic
         assert row.bytes == sum(traffic.down.values()) + sum(traffic.up.values())
         asked = model.transcript_.of(Asked)
@@ -240,7 +241,7 @@ def test_rows_count_what_was_sent_for_the_fit_and_the_index(five: Clients) -> No
 
 def test_plain_and_masked_give_the_same_table(five: Clients) -> None:
     plain, masked = (select_n_clusters(five, range(2, 7), protocol=over) for over in ("plain", "masked"))
-    for one, other in zip(plain.table, masked.table, strict=True):
+    for one, other in some(zip(plain.table, masked.table, strict=True)):
         assert one.index == pytest.approx(other.index, rel=1e-6)
         assert one.rounds == other.rounds
 

@@ -22,6 +22,7 @@ from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointSums
 from privfed.questions.ranges import Located
+from tests.some import some
 
 DOMAIN = Box(-5.0, 5.0, max_rows=64)
 GUARDS: dict[str, Any] = {"probing_guard": True, "max_jumps": 0, "max_answers": 2, "fixed_cohorts": True}
@@ -129,7 +130,7 @@ def test_every_honest_start_is_justified(
     n_rows = max(1, int(share * n_clients * max_rows))
     ranges = Ranges(-np.ones(n_features), np.ones(n_features), max_rows)
     located = Located(ranges, np.zeros(n_features), n_rows)
-    for wanted in range(1, 2 * n_clusters + 1):
+    for wanted in some(range(1, 2 * n_clusters + 1)):
         layout = cell_layout(located, wanted, np.random.default_rng(0))
         asked = CellSums(ranges=ranges, **layout._asdict())
         for rows in (max_rows, None):

@@ -24,6 +24,7 @@ from privfed.questions.bounded_sums import GridSums, RelativeSums
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.slots import Slots
 from tests.core.question_examples import EXAMPLES
+from tests.some import some
 
 RANGES = Ranges([-1.0, -1.0], [1.0, 1.0], 20)
 CENTERS = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.9]])
@@ -222,7 +223,7 @@ def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
         **{name: np.sum([answer[name] for answer in answers], axis=0) for name in ("count", "sum")}
     )
     named = question.noise_std(contributors)
-    for name, std in named.items():
+    for name, std in some(named.items()):
         # All but one cell are empty; 3600 counts and 7200 sums.
         noise = np.sort(total[name].ravel())[5:-5]
         assert noise.std() == pytest.approx(std, rel=0.05)
@@ -233,7 +234,7 @@ def test_the_noise_of_a_sum_has_the_standard_deviation_that_is_named(
 def test_rehearsals_repeat_for_each_client_by_its_own_generator(mechanism: str) -> None:
     question, clients = noised(mechanism=mechanism, sigma=1e9), [data(seed) for seed in range(4)]
     together = question.answer_all(clients, [np.random.default_rng(seed) for seed in range(4)])
-    for seed, (client, answer) in enumerate(zip(clients, together, strict=True)):
+    for seed, (client, answer) in some(enumerate(zip(clients, together, strict=True))):
         alone = question.answer(client, np.random.default_rng(seed))
         other = question.answer(client, np.random.default_rng(seed + 1))
         assert all(np.array_equal(alone[name], answer[name]) for name in alone)
@@ -301,7 +302,7 @@ def test_a_client_without_rows_answers_zeros_whatever_is_asked(name: str, sizes:
     rows = [np.random.default_rng(size).uniform(-1, 1, (size, 2)) for size in sizes]
     clients = [ClientData(own, np.zeros(len(own), dtype=np.int64)) for own in rows]
     answers = exact.answer_all(clients, [np.random.default_rng(i) for i in range(3)])
-    for i, (client, answer) in enumerate(zip(clients, answers, strict=True)):
+    for i, (client, answer) in some(enumerate(zip(clients, answers, strict=True))):
         found = exact.spec.flatten(answer)
         alone = exact.spec.flatten(
             exact.answer(ClientData(client.features, client.labels), np.random.default_rng(i))

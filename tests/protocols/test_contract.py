@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ from privfed.core.transcript import Began, Exchanged, Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.protocols import Masked
+from tests.default_run import slow
 from tests.protocols.contracts import (
     ASKED_AGAIN,
     CASES,
@@ -36,18 +38,31 @@ from tests.protocols.contracts import (
     patterns,
 )
 from tests.protocols.federations import Sums, vectors, wide_vectors
+from tests.some import some
 
 ALL = CASES | ASKED_AGAIN | ENCRYPTED
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+VARIANTS = ("plain-threshold", "masked-threshold", "masked-colluders", "group-masked-colluders")
+"""Other terms of a sum: by default these run only where terms decide, in tests of who is lost when."""
+
+
+def by_default(cases: Mapping[str, Case], *slow: str) -> list[Any]:
+    """Return cases as parameters, those named here slow."""
+    return [
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in slow else ())
+        for name, case in cases.items()
+    ]
+
+
+@pytest.fixture(params=by_default(CASES, *VARIANTS))
 def case(request: pytest.FixtureRequest) -> Case:
     """Return a secure sum in which lost clients come back."""
     result: Case = request.param
     return result
 
 
-@pytest.fixture(params=ALL.values(), ids=ALL.keys())
+@pytest.fixture(params=by_default(ALL, *VARIANTS))
 def any_case(request: pytest.FixtureRequest) -> Case:
     """Return a secure sum; a test that takes it holds for all of them."""
     result: Case = request.param
@@ -57,15 +72,16 @@ def any_case(request: pytest.FixtureRequest) -> Case:
 # --- who is lost, and when ---
 
 
-@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("case", by_default(CASES), indirect=True)
+@pytest.mark.parametrize("n", [3, slow(4), slow(5)])
 def test_every_pattern_of_losses(case: Case, n: int) -> None:
-    for faults in patterns(case, n, every=False):
+    for faults in some(patterns(case, n, every=False)):
         check_pattern(case, n, faults)
 
 
 @pytest.mark.slow
 def test_every_pattern_of_losses_among_six() -> None:
-    for faults in patterns(CASES["masked"], 6, every=False):
+    for faults in some(patterns(CASES["masked"], 6, every=False)):
         check_pattern(CASES["masked"], 6, faults)
 
 
@@ -73,7 +89,7 @@ def test_every_pattern_of_losses_among_six() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "n"), [(name, n) for name in ("plain", "masked") for n in (3, 4)])
 def test_every_pattern_of_losses_in_every_order_and_of_every_kind(name: str, n: int) -> None:
-    for faults in patterns(CASES[name], n, every=True):
+    for faults in some(patterns(CASES[name], n, every=True)):
         check_pattern(CASES[name], n, faults)
 
 
@@ -96,9 +112,10 @@ def test_patterns_of_losses_among_more_clients(n: int, data: st.DataObject) -> N
     check_pattern(case, n, {i: fault for i, fault in enumerate(chosen) if fault is not None})
 
 
-@pytest.mark.parametrize("n", [3, 5, 8])
+@pytest.mark.parametrize("any_case", by_default(ALL), indirect=True)
+@pytest.mark.parametrize("n", [3, 5, slow(8)])
 def test_the_last_client_that_may_be_lost_is_the_last(any_case: Case, n: int) -> None:
-    for stage in any_case.stages:
+    for stage in some(any_case.stages):
         run = Sums(any_case.make(), n)
         spare = n - any_case.needed(run, n)
         assert check(any_case, run, {i: (stage, "drop") for i in range(spare)}).failed is None
@@ -156,7 +173,7 @@ def test_a_cohort_that_was_not_named_costs_one_exchange_more_where_keys_are_made
 def test_wrong_guesses_for_many_rounds_never_stop_the_sums(case: Case) -> None:
     run = Sums(case.make(), 10, ROUNDS)
     rng = random.Random(2)
-    for _ in range(30):
+    for _ in range(15):
         label = rng.randint(0, 5)
         upcoming = tuple(rng.choices(range(6), k=rng.randint(0, 5)))
         before = run.exchanges
@@ -164,6 +181,7 @@ def test_wrong_guesses_for_many_rounds_never_stop_the_sums(case: Case) -> None:
         assert run.exchanges - before <= case.exchanges + len(case.stages_of_fit)
 
 
+@pytest.mark.parametrize("any_case", by_default(ALL, *ALL.keys() - {"masked"}), indirect=True)
 def test_a_small_cohort_may_be_followed_by_everyone(any_case: Case) -> None:
     # What a few send carries key material for a sum of many.
     run = Sums(any_case.make(), 90, ((0, 1, 2, 3),))
@@ -182,7 +200,7 @@ def test_a_cohort_that_missed_its_chances_to_prepare_is_asked_once_more(case: Ca
 
 
 def test_after_a_sum_that_failed_any_cohort_can_be_asked(case: Case) -> None:
-    for stage in case.stages_of_sum:
+    for stage in some(case.stages_of_sum):
         run = Sums(case.make(), 10, ROUNDS)
         check(case, run, {}, cohort=1, upcoming=(2,))
         members = run.configuration.cohort(2)
@@ -211,7 +229,7 @@ STRANGE = ("late", "twice", "garbage", "truncate")
 
 @pytest.mark.parametrize("kind", STRANGE)
 def test_strange_replies_never_give_a_wrong_sum_and_are_named(case: Case, kind: Any) -> None:
-    for stage in case.stages:
+    for stage in some(case.stages):
         run = Sums(case.make(), 5)
         run.ask(QUESTION, 0, (0,)) if stage in case.stages_of_sum else None
         first = run.ask(QUESTION, 0, (0,), Fault(2, stage, kind))
@@ -318,7 +336,7 @@ def test_totals_of_disjoint_cohorts_add_up_to_the_total_of_all(any_case: Case) -
     run.values = {i: np.rint(one) for i, one in run.values.items()}
     whole, *parts = [run.ask(QUESTION, label) for label in (0, 1, 2)]
     added: Statistics = parts[0].statistics + parts[1].statistics
-    for name in added:
+    for name in some(added):
         np.testing.assert_array_equal(added[name], whole.statistics[name])
 
 

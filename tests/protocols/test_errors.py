@@ -30,6 +30,7 @@ from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, 
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Envelope
+from tests.default_run import slow_but
 from tests.protocols.federations import Sums, vectors
 
 N, FAILING = 6, 2
@@ -259,7 +260,7 @@ def failing_call(place: int) -> Iterator[list[str]]:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("name", ["plain", "slotted", "group-masked", "ckks"])
+@pytest.mark.parametrize("name", slow_but(["plain", "slotted", "group-masked", "ckks"], "plain", "slotted"))
 def test_a_failure_anywhere_in_a_step_is_a_reply_and_never_a_second_look(name: str) -> None:
     # Every call of every function of the client, in each kind of request that a fit has, fails once. Slotted
     # sums are masked ones within.

@@ -96,9 +96,9 @@ def slot_of_first(total: Total, run: Contributions) -> int:
 def test_slots_are_drawn_anew_for_each_sum_and_fit() -> None:
     # 60 draws of one of six slots: each comes up, none more than 25 times (p < 1e-4 together).
     found: Counter[int] = Counter()
-    for _ in range(10):
-        run = Contributions(Slotted(Masked(), sums=6), N)
-        found.update(slot_of_first(run.gather(slots()), run) for _ in range(6))
+    for _ in range(5):
+        run = Contributions(Slotted(Masked(), sums=12), N)
+        found.update(slot_of_first(run.gather(slots()), run) for _ in range(12))
     assert set(found) == set(range(N)) and max(found.values()) <= 25
 
 

@@ -9,6 +9,7 @@ from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
 from privfed.core.domain import Ranges
 from privfed.core.question import ClientData
 from privfed.numerics.local_kmeans import local_updates
+from tests.some import some
 
 Clients = list[np.ndarray]
 
@@ -45,7 +46,7 @@ def test_batches_move_a_center_to_the_mean_of_all_rows_of_one_epoch() -> None:
     # With one center and full steps, Gamma + Lambda_b / Lambda (mean_b - Gamma) is the running mean.
     rng = np.random.default_rng(0)
     clients = [rng.normal(size=(n, 3)) for n in (1, 4, 7, 30)]
-    for answer, rows in zip(ask(clients, np.zeros((1, 3)), batch_size=4), clients, strict=True):
+    for answer, rows in some(zip(ask(clients, np.zeros((1, 3)), batch_size=4), clients, strict=True)):
         assert answer["weight"].tolist() == [len(rows)]
         np.testing.assert_allclose(answer["movement"][0] / len(rows), rows.mean(axis=0), atol=1e-12)
 
@@ -58,8 +59,8 @@ def test_batches_of_all_rows_are_no_batches(epochs: int, n_features: int) -> Non
     centers = rng.normal(size=(4, n_features))
     whole = ask(clients, centers, epochs=epochs)
     for batch_size in (8, 100):
-        for one, other in zip(
-            ask(clients, centers, epochs=epochs, batch_size=batch_size), whole, strict=True
+        for one, other in some(
+            zip(ask(clients, centers, epochs=epochs, batch_size=batch_size), whole, strict=True)
         ):
             np.testing.assert_array_equal(one["movement"], other["movement"])
 
@@ -67,8 +68,8 @@ def test_batches_of_all_rows_are_no_batches(epochs: int, n_features: int) -> Non
 def test_every_row_counts_once_an_epoch() -> None:
     rng = np.random.default_rng(2)
     clients = [rng.normal(size=(n, 2)) for n in (1, 5, 6, 23)]
-    for answer, rows in zip(
-        ask(clients, rng.normal(size=(3, 2)), batch_size=5, epochs=3), clients, strict=True
+    for answer, rows in some(
+        zip(ask(clients, rng.normal(size=(3, 2)), batch_size=5, epochs=3), clients, strict=True)
     ):
         assert answer["weight"].sum() == len(rows)
 
@@ -78,7 +79,7 @@ def test_full_epochs_are_local_k_means_steps() -> None:
     clients = [rng.normal(size=(n, 2)) for n in (9, 30)]
     centers = rng.normal(size=(4, 2))
     steps = local_updates(clients, centers, local_iter=4)
-    for answer, update in zip(ask(clients, centers, epochs=4), steps, strict=True):
+    for answer, update in some(zip(ask(clients, centers, epochs=4), steps, strict=True)):
         held = answer["weight"] > 0
         moved = answer["movement"][held] / answer["weight"][held][:, None]
         np.testing.assert_allclose(centers[held] + moved, update.centers[held], atol=1e-12)
@@ -95,5 +96,5 @@ def test_answers_far_from_the_origin_keep_to_the_ranges() -> None:
             ranges=ranges, centers=center[None], epochs=3, batch_size=1, client_learning_rate=0.9
         )
         generators = [np.random.default_rng(i) for i in range(20)]
-        for answer in question.answer_all([ClientData(own) for own in clients], generators):
+        for answer in some(question.answer_all([ClientData(own) for own in clients], generators)):
             assert question.spec.clip(question.spec.flatten(answer))[1] == 0

@@ -26,6 +26,7 @@ from privfed.questions.gathered import union
 from privfed.questions.local_points import LocalPoints, summed_kmeans
 from tests.opened import opened
 from tests.reference import fkm_reference as oracle
+from tests.some import some
 
 Clients = list[np.ndarray]
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
@@ -76,7 +77,7 @@ def assert_same_answer(points: LocalPoints, rows: np.ndarray, expected: oracle.A
 def test_round_answer_is_the_oracles(n_features: int, p: int, seed: int) -> None:
     clients = mixed(n_features, seed=seed)
     centers = np.random.default_rng(seed).uniform(-10, 10, size=(8, n_features))
-    for rows in clients:
+    for rows in some(clients):
         points = SteppedMeans(centers=centers, min_cluster_size=p)
         assert_same_answer(points, rows, oracle.round_answer(rows, centers, p))
 
@@ -85,7 +86,7 @@ def test_round_answer_is_the_oracles(n_features: int, p: int, seed: int) -> None
 @pytest.mark.parametrize("n_features", [1, 2, 11])
 def test_start_answer_is_the_oracles_from_the_same_seeds(n_features: int, p: int) -> None:
     for seed in range(4):
-        for rows in mixed(n_features, seed=seed):
+        for rows in some(mixed(n_features, seed=seed)):
             drawn = seeds(rows, np.ones(len(rows)), min(6, len(rows)), np.random.default_rng(seed))[0]
             points = SeededMeans(n_clusters=6, min_cluster_size=p, seed=seed)
             assert_same_answer(points, rows, oracle.start_answer(rows, drawn, p))
@@ -115,7 +116,7 @@ def test_answers_made_in_one_pass_are_those_made_alone(seed: int, d: int, k: int
     clients = [ClientData(np.round(rng.normal(size=(n, d)), 1)) for n in rng.integers(1, 12, size=4)]
     points = SteppedMeans(centers=np.round(rng.normal(size=(k, d)), 1), min_cluster_size=p)
     points.prepare(clients)
-    for client in clients:
+    for client in some(clients):
         together, alone = points.of(client), points.make(client)
         assert together.points.tobytes() == alone.points.tobytes()
         assert together.weights.tobytes() == alone.weights.tobytes()
@@ -176,7 +177,7 @@ def test_history_is_the_oracles_from_a_given_start(
     start = np.random.default_rng(7).uniform(-9, 9, size=(6, 2))
     expected = oracle.fit(clients, start, 5, p, cohorts)
     model = FKM(6, min_cluster_size=p, init=start, max_iter=5, protocol=protocol, cohorts=cohorts)
-    for one, other in zip(model.fit(clients).history_, expected, strict=True):
+    for one, other in some(zip(model.fit(clients).history_, expected, strict=True)):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
 
 
@@ -184,7 +185,7 @@ def test_history_is_the_oracles_in_many_features() -> None:
     clients = mixed(11, sizes=(30, 25, 20))
     start = np.random.default_rng(7).uniform(-9, 9, size=(4, 11))
     model = FKM(4, init=start, max_iter=3, protocol="plain").fit(clients)
-    for one, other in zip(model.history_, oracle.fit(clients, start, 3), strict=True):
+    for one, other in some(zip(model.history_, oracle.fit(clients, start, 3), strict=True)):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
@@ -205,7 +206,7 @@ def test_history_is_the_oracles_whatever_the_data(seed: int, k: int, p: int) -> 
 def test_gathered_rounds_rest_under_the_oracles_merge() -> None:
     clients, _ = papers_data(3, 1.0)
     model = FKM(16, merge="gathered", protocol="plain", max_iter=3).fit(clients)
-    for before, after in pairwise(model.history_):
+    for before, after in some(pairwise(model.history_)):
         answers = [oracle.round_answer(rows, before, 2) for rows in clients]
         np.testing.assert_allclose(oracle.merge(answers, after), after, rtol=0, atol=1e-9)
 
@@ -215,7 +216,7 @@ def test_gathered_shows_each_clients_answer_as_it_is() -> None:
     model = FKM(6, merge="gathered", protocol="plain", max_iter=1).fit(clients)
     seen = [one for one in opened(model.transcript_).sums if type(one.question).__name__ == "GatheredPoints"]
     question: Any = seen[-1].question
-    for i, rows in enumerate(clients):
+    for i, rows in some(enumerate(clients)):
         means, sizes = oracle.round_answer(rows, model.history_[0], 2)
         answer: Any = seen[-1].answers[i]
         assert answer["weight"].tolist() == sizes + [0.0] * (question.most - len(sizes))
@@ -264,7 +265,7 @@ def test_gathered_centers_keep_their_numbers() -> None:
     # Each merge starts anew, and numbers clusters anew: movements must be of the same cluster.
     clients, _ = papers_data(2, 10.0)
     model = FKM(16, merge="gathered", protocol="plain").fit(clients)
-    for before, after in pairwise(model.history_[1:]):
+    for before, after in some(pairwise(model.history_[1:])):
         assert np.linalg.norm(after - before, axis=1).max() < 2.5
 
 

@@ -57,7 +57,22 @@ REACHED = {
     ("fuzzy", "record", "add-remove"): 0.2,
     ("fuzzy", "client", "add-remove"): 0.2,
 }
-CASES = [pytest.param(*case, id=" ".join(case)) for case in REACHED]
+BY_DEFAULT = [
+    ("DPKMeans", "record", "add-remove"),
+    ("DPKMeans", "client", "replace-one"),
+    ("DWFKMeans", "record", "replace-one"),
+    ("mini-batch, batches", "client", "add-remove"),
+]
+CASES = [
+    pytest.param(*case, id=" ".join(case), marks=() if case in BY_DEFAULT else pytest.mark.slow)
+    for case in REACHED
+]
+
+
+def by_default(*estimators: str) -> list[Any]:
+    """Return all estimators that are audited for mistakes; all but these are slow."""
+    every = ("DPKMeans", "DWFKMeans, 5 local steps", "EWFKMeans", "mini-batch, batches", "fuzzy")
+    return [pytest.param(one, marks=() if one in estimators else pytest.mark.slow) for one in every]
 
 
 def ran(
@@ -93,7 +108,7 @@ def test_a_claim_that_is_kept_is_not_refuted_and_nearly_reached(
     assert found.epsilon_gdp is not None and reached < found.epsilon_gdp <= 1.0
 
 
-@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("unit", ["record", pytest.param("client", marks=pytest.mark.slow)])
 def test_a_bolder_claim_is_refuted(unit: str) -> None:
     transcript = ran("DPKMeans", unit, "add-remove")[0].transcript_
     bold = Claim(epsilon=0.4, delta=1e-6)
@@ -109,9 +124,7 @@ def test_clipping_that_is_forgotten_is_found(estimator: str, monkeypatch: pytest
     assert audit_units(transcript, trials=5_000).verdict == "violated"
 
 
-@pytest.mark.parametrize(
-    "estimator", ["DPKMeans", "DWFKMeans, 5 local steps", "EWFKMeans", "mini-batch, batches", "fuzzy"]
-)
+@pytest.mark.parametrize("estimator", by_default("DPKMeans", "fuzzy"))
 def test_noise_for_a_part_of_a_client_is_found(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise, and its price, for a third of what a client may add."""
     sigma, cost = pricing.discrete_gaussian_sigma, pricing.discrete_gaussian_cost

@@ -74,7 +74,7 @@ def test_bound_comes_near_the_true_epsilon():
 
 def test_no_false_alarm_in_twenty():
     rng = np.random.default_rng(1)
-    assert sum(audited(gaussian(rng), 100_000).verdict == "violated" for _ in range(20)) == 0
+    assert sum(audited(gaussian(rng), 20_000).verdict == "violated" for _ in range(20)) == 0
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_noise_that_repeats_in_every_run_is_caught():
 
 def test_independent_noises_are_left_alone():
     rng = np.random.default_rng(7)
-    for _ in range(50):
+    for _ in range(20):
         noises = {f"round {t}": rng.normal(size=(20, 12)) for t in range(6)}
         assert audit_noises(noises) == []
 
@@ -203,11 +203,13 @@ def canaries(rng, number, mu):
     return included * mu + rng.normal(size=number), included
 
 
-@pytest.mark.parametrize(("epsilon", "least", "least_gdp"), [(1.0, 0.3, 0.55), (4.0, 1.6, 3.2)])
+@pytest.mark.parametrize(
+    ("epsilon", "least", "least_gdp"), [(1.0, 0.3, 0.55), pytest.param(4.0, 1.6, 3.2, marks=pytest.mark.slow)]
+)
 def test_one_run_bounds_stay_below_the_truth(epsilon, least, least_gdp):
     rng, mu = np.random.default_rng(8), gaussian_mu(epsilon, DELTA)
     claim = Claim(epsilon=epsilon, delta=DELTA)
-    found = [audit_one_run(*canaries(rng, 10_000, mu), claim=claim) for _ in range(10)]
+    found = [audit_one_run(*canaries(rng, 10_000, mu), claim=claim) for _ in range(4)]
     assert {one.verdict for one in found} == {"not refuted"}
     assert least <= np.mean([one.epsilon for one in found])
     assert least_gdp <= np.mean([one.epsilon_gdp for one in found])

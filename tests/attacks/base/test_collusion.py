@@ -13,10 +13,10 @@ from tests.attacks.populations import mixture
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(DWFKMeans(3, local_iter=1, max_iter=3), id="lloyd"),
-        pytest.param(DWFKMeans(3, local_iter=4, max_iter=3), id="dwf"),
-        pytest.param(DWFKMeans(3, max_iter=3, clients_per_round=4), id="changing cohorts"),
-        pytest.param(FederatedFuzzyCMeans(3, max_iter=3), id="fuzzy"),
+        pytest.param(DWFKMeans(3, local_iter=1, max_iter=3, tol=0), id="lloyd"),
+        pytest.param(DWFKMeans(3, local_iter=4, max_iter=3, tol=0), id="dwf"),
+        pytest.param(DWFKMeans(3, max_iter=3, tol=0, clients_per_round=4), id="changing cohorts"),
+        pytest.param(FederatedFuzzyCMeans(3, max_iter=3, tol=0), id="fuzzy"),
     ],
 )
 def test_what_is_left_is_the_sum_of_the_others(model, protocol):
@@ -38,7 +38,7 @@ def test_what_is_left_is_the_sum_of_the_others(model, protocol):
 
 def test_attacks_take_the_colluders_out_by_themselves():
     population = mixture(1, n_clients=4)
-    model = DWFKMeans(3, local_iter=1, protocol="masked", max_iter=3).fit(population.clients)
+    model = DWFKMeans(3, local_iter=1, protocol="masked", max_iter=3, tol=0).fit(population.clients)
     view = model.transcript_.view("server", colluding=[0, 1, 2])
     prior = Prior(sample=population.draw(50), colluders={i: population.clients[i] for i in range(3)})
     # All but one collude: what is left of each total is that one's own counts.
@@ -49,7 +49,7 @@ def test_attacks_take_the_colluders_out_by_themselves():
 
 def test_rows_of_every_colluder_are_needed():
     population = mixture(1, n_clients=4)
-    model = DWFKMeans(3, protocol="masked", max_iter=2).fit(population.clients)
+    model = DWFKMeans(3, protocol="masked", max_iter=2, tol=0).fit(population.clients)
     view = model.transcript_.view("server", colluding=[2])
     with pytest.raises(ArgumentError, match=r"colluders \[2\], rows were given for \[\]"):
         attacks.Linkage().run(view, Prior(), np.random.default_rng(0))

@@ -55,25 +55,28 @@ def test_area_is_within_a_hundredth_of_theory(n_trials, n_rows, n_partitions):
     assert found == pytest.approx(expected, abs=0.01)
 
 
-def test_one_run_of_the_real_thing_comes_near_theory():
+@pytest.mark.parametrize(("n_runs", "within"), [(2, 0.05), pytest.param(6, 0.03, marks=pytest.mark.slow)])
+def test_one_run_of_the_real_thing_comes_near_theory(n_runs, within):
     found, expected = [], []
-    for seed in range(6):
+    for seed in range(n_runs):
         population = mixture(seed, n_clients=4, n_rows=75)
         rows = population.rows
-        model = DWFKMeans(5, local_iter=1, init="kfed", protocol="masked", max_iter=5, random_state=seed)
+        model = DWFKMeans(
+            5, local_iter=1, init="kfed", protocol="masked", max_iter=5, tol=0, random_state=seed
+        )
         view = model.fit(population.clients).transcript_.view("server")
         attack = attacks.Membership(np.concatenate([rows, population.draw(len(rows))]))
         result = attack.run(view, Prior(sample=population.draw(1500)), np.random.default_rng(0))
         report = evaluate(result, Truth(population.clients, members=np.arange(2 * len(rows)) < len(rows)))
         found.append(report.recovered)
         expected.append(report.details["auc, theory"])
-    # Six runs leave an uncertainty of about .01.
-    assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.03)
+    # Six runs leave an uncertainty of about .01, two of .02.
+    assert np.mean(found) == pytest.approx(np.mean(expected), abs=within)
     assert np.mean(found) > 0.52
 
 
 def test_more_partitions_tell_more():
-    areas = [trials(2, 500, number, seed=3)[0] for number in (1, 20)]
+    areas = [trials(2, 200, number, seed=3)[0] for number in (1, 20)]
     assert areas[1] > areas[0] + 0.03
 
 
@@ -103,12 +106,13 @@ def test_the_observer_of_final_centroids_tells_members_too():
     assert np.mean([area(a, b) for a, b in zip(inside, outside, strict=True)]) > 0.55
 
 
-def test_clients_are_told_by_their_whole_answers():
+@pytest.mark.parametrize("n_runs", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_clients_are_told_by_their_whole_answers(n_runs):
     areas = []
-    for seed in range(4):
+    for seed in range(n_runs):
         everyone = mixture(seed, n_clients=80, n_rows=30).clients
         inside, outside, reference = everyone[:10], everyone[10:20], everyone[20:]
-        model = DWFKMeans(5, init="kfed", protocol="masked", max_iter=3, random_state=seed).fit(inside)
+        model = DWFKMeans(5, init="kfed", protocol="masked", max_iter=3, tol=0, random_state=seed).fit(inside)
         attack = attacks.Membership(inside + outside, reference=reference)
         view = model.transcript_.view("server")
         result = attack.run(view, Prior(), np.random.default_rng(0))
@@ -116,7 +120,7 @@ def test_clients_are_told_by_their_whole_answers():
     assert np.mean(areas) > 0.6
 
 
-@pytest.mark.parametrize("mu", [0.27, 1.0, 2.0])
+@pytest.mark.parametrize("mu", [1.0, *(pytest.param(mu, marks=pytest.mark.slow) for mu in (0.27, 2.0))])
 def test_scores_under_noise_keep_below_the_curve_that_privacy_allows(mu):
     # The worst case: the attacker knows all other rows, so that only the noise hides the candidate.
     rng = np.random.default_rng(5)

@@ -18,6 +18,7 @@ from tests.attacks.posterior.noisy_figures import Scene, attacked, iris, mixed, 
 STRONG, WEAK = 1.0, 1e4
 
 
+@pytest.mark.slow
 def test_weak_noise_gives_rows_that_the_exact_attack_cannot_claim() -> None:
     right = claims = 0.0
     for seed in (2, 3):
@@ -35,9 +36,14 @@ def test_weak_noise_gives_rows_that_the_exact_attack_cannot_claim() -> None:
     assert right / claims >= 0.75
 
 
-def test_less_noise_brings_guesses_nearer() -> None:
+@pytest.mark.parametrize(
+    ("n_rows", "seeds"),
+    [(6, (3,)), pytest.param(12, (3, 4), marks=pytest.mark.slow)],
+    ids=["6 rows", "12 rows"],
+)
+def test_less_noise_brings_guesses_nearer(n_rows: int, seeds: tuple[int, ...]) -> None:
     reports = [
-        [attacked(mixed(seed, 12), epsilon, seed, n_sweeps=15) for seed in (3, 4)]
+        [attacked(mixed(seed, n_rows), epsilon, seed, n_sweeps=15) for seed in seeds]
         for epsilon in (STRONG, 1000.0)
     ]
     errors = [np.mean([one.details["matched rmse / sd, all rows"] for one in same]) for same in reports]
@@ -58,11 +64,22 @@ def beyond_chance(scene: Scene, right: float, client: int | None) -> bool:
 @pytest.mark.parametrize(
     ("scene", "kind", "client", "words"),
     [
-        (mixed(0), DPKMeans, 0, {"n_sweeps": 15}),
-        (iris(0), DWFKMeans, 0, {"n_sweeps": 15}),
-        (iris(1)._replace(clients=iris(1).clients[:3]), DPKMeans, None, {"n_sweeps": 10}),
+        pytest.param(mixed(0, 6), DPKMeans, 0, {"n_sweeps": 10}, id="local noise, 6 rows"),
+        *(
+            pytest.param(scene, kind, client, words, id=name, marks=pytest.mark.slow)
+            for name, scene, kind, client, words in [
+                ("local noise, 20 rows", mixed(0), DPKMeans, 0, {"n_sweeps": 15}),
+                ("DWF, local noise", iris(0), DWFKMeans, 0, {"n_sweeps": 15}),
+                (
+                    "masked totals",
+                    iris(1)._replace(clients=iris(1).clients[:3]),
+                    DPKMeans,
+                    None,
+                    {"n_sweeps": 10},
+                ),
+            ]
+        ),
     ],
-    ids=["local noise, 20 rows", "DWF, local noise", "masked totals"],
 )
 def test_one_epsilon_leaves_no_claim_beyond_chance(scene, kind, client, words) -> None:  # type: ignore[no-untyped-def]
     report = attacked(scene, STRONG, 0, client=client, kind=kind, **words)
@@ -101,7 +118,7 @@ def test_without_public_rows_the_domain_is_the_prior() -> None:
 
 def test_sums_without_noise_are_left_to_the_exact_attack() -> None:
     scene = mixed(0, 6)
-    view = fitted(scene.clients, 3, 0, max_iter=2).transcript_.view("server")
+    view = fitted(scene.clients, 3, 0, max_iter=2, tol=0).transcript_.view("server")
     found = NoisyDifferencing(0).run(view, Prior(sample=scene.public), np.random.default_rng(0))
     report = evaluate(found, Truth(scene.clients))
     assert (report.claims, report.queries) == (0, 0)

@@ -61,7 +61,10 @@ def test_where_clients_open_the_server_has_nothing_to_attack(protocol):
 def test_a_masked_sum_shows_no_single_client():
     population = mixture(0, n_clients=6, n_rows=20, concentration=0.3)
     found = reports(
-        DWFKMeans(3, local_iter=1, init="kfed", max_iter=6), population, "linkage", "cluster-membership"
+        DWFKMeans(3, local_iter=1, init="kfed", max_iter=6, tol=0),
+        population,
+        "linkage",
+        "cluster-membership",
     )
     assert found["linkage"].status == Status.NOT_APPLICABLE
     assert found["cluster-membership"].recovered <= found["cluster-membership"].baseline
@@ -122,7 +125,7 @@ def test_one_epsilon_leaves_no_verified_claim():
 
 def test_equal_weights_hide_nothing_from_linkage():
     population = mixture(5, n_clients=6)
-    found = reports(EWFKMeans(3, init="kfed", protocol="plain", max_iter=6), population, "linkage")
+    found = reports(EWFKMeans(3, init="kfed", protocol="plain", max_iter=6, tol=0), population, "linkage")
     assert found["linkage"].recovered > 3 * found["linkage"].baseline
 
 

@@ -62,7 +62,7 @@ def test_a_start_that_is_a_mean_of_the_rows_is_no_empty_cluster() -> None:
 @pytest.mark.parametrize(("d", "use_totals", "least"), [(10, True, 1.0), (10, False, 0.1), (2, True, 0.02)])
 def test_a_run_of_ewf_gives_counts_away(d: int, use_totals: bool, least: float) -> None:
     clients, _ = mixture(1, 100, d)
-    model = fitted(clients, 10, 1, kind=EWFKMeans, max_iter=20)
+    model = fitted(clients, 10, 1, kind=EWFKMeans, max_iter=20, tol=0)
     attack = EqualWeightCounts(client=0, use_totals=use_totals)
     report = evaluate(
         attack.run(model.transcript_.view("server"), Prior(), np.random.default_rng(0)), Truth(clients)
@@ -74,7 +74,7 @@ def test_a_run_of_ewf_gives_counts_away(d: int, use_totals: bool, least: float) 
 def test_other_runs_give_nothing_to_run_on() -> None:
     clients, _ = mixture(0, 30, 2, clients=3)
     for words in ({}, {"kind": EWFKMeans, "protocol": "masked"}):
-        view = fitted(clients, 3, 0, max_iter=2, **words).transcript_.view("server")
+        view = fitted(clients, 3, 0, max_iter=2, tol=0, **words).transcript_.view("server")
         found = EqualWeightCounts(client=0).run(view, Prior(), np.random.default_rng(0))
         assert isinstance(found, NotRun) and "equally weighted centroids" in found.why
 
@@ -83,7 +83,7 @@ def test_other_runs_give_nothing_to_run_on() -> None:
 def test_several_local_steps_hide_no_counts(steps: int) -> None:
     # The local centroids are means of all rows after any step: docs/attacks/equal-weight-counts.md.
     clients = mixture(0, 100, 10)[0]
-    model = fitted(clients, 10, 0, kind=EWFKMeans, max_iter=10, local_iter=steps)
+    model = fitted(clients, 10, 0, kind=EWFKMeans, max_iter=10, tol=0, local_iter=steps)
     found = EqualWeightCounts(client=0).run(
         model.transcript_.view("server"), Prior(), np.random.default_rng(0)
     )

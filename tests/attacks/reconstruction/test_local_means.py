@@ -83,7 +83,7 @@ def test_means_that_are_not_all_of_the_client_s_rows_give_nothing() -> None:
 
 
 def test_two_means_that_share_all_cells_are_told_apart_by_another_clustering() -> None:
-    view = fitted(real("breast_cancer", 1), 10, 1, n_init=6, max_iter=1).transcript_.view("server")
+    view = fitted(real("breast_cancer", 1), 10, 1, n_init=6, max_iter=1, tol=0).transcript_.view("server")
     evidence, rng = evidence_of(view, 0), np.random.default_rng(0)
     clusterings = clusterings_of(list(answers_of(view, 0)))
     taken = [
@@ -111,7 +111,7 @@ def test_a_kfed_start_shows_more_rows_than_the_rounds() -> None:
 
 def test_what_clusterings_say_is_what_their_rows_say() -> None:
     clients = mixture(0, 100, 2)[0]
-    view = fitted(clients, 10, 0, n_init=5, max_iter=20).transcript_.view("server")
+    view = fitted(clients, 10, 0, n_init=5, max_iter=20, tol=0).transcript_.view("server")
     evidence, rng = evidence_of(view, 0), np.random.default_rng(0)
     left = readings(evidence, view, rng)
     larger, _ = with_clusterings(evidence, removed(evidence, rng), left, rng)
@@ -145,6 +145,6 @@ def test_methods_that_ask_for_local_centroids_show_rows(
 
 def test_totals_of_several_clients_solve_no_clustering() -> None:
     clients = real("iris", 0)
-    view = fitted(clients, 5, 0, n_init=2, max_iter=3).transcript_.view("server")
+    view = fitted(clients, 5, 0, n_init=2, max_iter=3, tol=0).transcript_.view("server")
     found = Differencing().run(view, Prior(), np.random.default_rng(0))
     assert found.queries == len(evidence_of(view, None).observations)

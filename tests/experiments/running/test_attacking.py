@@ -13,6 +13,7 @@ from privfed.experiments.running.measure import Part, measure
 from privfed.experiments.running.planning import plan
 from privfed.experiments.study.cells import Setup, attack_id
 from privfed.experiments.study.reading import parse_study
+from tests.some import some
 
 STUDY = """\
 name = "Attacks"
@@ -136,7 +137,7 @@ def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
     text = text.replace("DWFKMeans", "DPKMeans").replace("local_iter = 1\nn_init = 3\n", "")
     text += f"[[privacy]]\nepsilon = 1.0\ndelta = 1e-6\nunit = '{unit}'\n"
     text += "[[attack]]\nname = 'probing'\nkind = 'Probing'\nn_clusters = 8\nbudget = 20\n"
-    for setup in plan(parse_study(text, "study.toml"), Path()).setups:
+    for setup in some(plan(parse_study(text, "study.toml"), Path()).setups):
         part = _named(setup)["probing"]
         assert part.error == ""
         report = part.values["report"]

@@ -22,6 +22,7 @@ from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
 from privfed.questions.bounded_sums import GridSums
+from tests.default_run import slow
 from tests.protocols.ckks.padding import unpadded
 
 N = 4
@@ -128,7 +129,7 @@ def guess(capacity: Capacity, trial: int, key: Key, context: Any) -> bool:
     return int(np.argmin(away)) == truth
 
 
-@pytest.mark.parametrize("dithered", [False, True])
+@pytest.mark.parametrize("dithered", [slow(False), True])
 def test_rounding_tells_which_answer_was_given_unless_it_is_dithered(dithered: bool) -> None:
     key, trials = Key.generate(), 30
     context = tenseal.context_from(unpadded(key.to_bytes()))

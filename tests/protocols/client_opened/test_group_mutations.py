@@ -83,9 +83,9 @@ def play(seed: int, share: float) -> tuple[int, int, int]:
 
 
 def test_mutated_messages_never_give_a_wrong_sum() -> None:
-    results = [play(seed, (0.02, 0.1)[seed % 2]) for seed in range(60)]
+    results = [play(seed, (0.02, 0.1)[seed % 2]) for seed in range(30)]
     mutations, opened, refused = (sum(column) for column in zip(*results, strict=True))
-    assert mutations > 100 and opened > 50 and refused > 50
+    assert mutations > 50 and opened > 25 and refused > 25
 
 
 @pytest.mark.slow

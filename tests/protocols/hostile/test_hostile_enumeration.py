@@ -15,10 +15,12 @@ import pytest
 
 from privfed.core.configuration import Terms
 from privfed.protocols.setup.rules import needed_to_open
+from tests.default_run import slow
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.enumeration import Enumerator, kinds, reduced, stories_of, unreduced
 from tests.protocols.hostile.model import Model
 from tests.protocols.hostile.world import terms_of
+from tests.some import some
 
 
 def count(stories: Iterable[Enumerator]) -> tuple[int, Counter[int]]:
@@ -32,7 +34,7 @@ def count(stories: Iterable[Enumerator]) -> tuple[int, Counter[int]]:
 
 @pytest.mark.parametrize(
     ("n", "colluders", "corrupted", "total"),
-    [(4, 0, (), 132_752), (5, 1, (0,), 321_680), (5, 0, (), 6_409_312)],
+    [(4, 0, (), 132_752), (5, 1, (0,), 321_680), slow((5, 0, (), 6_409_312))],
 )
 def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
     n: int, colluders: int, corrupted: tuple[int, ...], total: int
@@ -64,8 +66,8 @@ ALL_TERMS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_every_story_under_all_terms_that_a_client_accepts(n: int) -> None:
-    for _, c, m, threshold in (terms for terms in ALL_TERMS if terms[0] == n):
-        for n_corrupted in range(c + 1):
+    for _, c, m, threshold in some(terms for terms in ALL_TERMS if terms[0] == n):
+        for n_corrupted in some(range(c + 1)):
             terms = Terms(min_clients=n, colluders=c, honest=m, threshold=threshold)
             model = Model(n, terms, range(n_corrupted))
             _, sizes = count(reduced(model))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.default_run import slow_but
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.comparison import check
 from tests.protocols.hostile.model import Model, Story, Told, unions
@@ -20,8 +21,8 @@ COHORTS = [(4, ()), (5, ()), (5, (1,)), (6, ()), (7, ()), (7, (3,))]
 PATCHES = {"all guards": None, "no lock": weaker.without_lock, "no receipts": weaker.without_receipts}
 
 
+@pytest.mark.parametrize(("n", "corrupted"), slow_but(COHORTS, (4, ()), (5, (1,))))
 @pytest.mark.parametrize("guards", PATCHES)
-@pytest.mark.parametrize(("n", "corrupted"), COHORTS)
 def test_model_and_real_keys_agree_on_random_stories(
     n: int, corrupted: tuple[int, ...], guards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +56,7 @@ def more_told(model: Model, story: Story) -> Story:
     return Story(story.asked, told)
 
 
-@pytest.mark.parametrize(("n", "corrupted"), COHORTS)
+@pytest.mark.parametrize(("n", "corrupted"), slow_but(COHORTS, (4, ()), (5, (1,)), (6, ())))
 def test_leaving_clients_out_opens_nothing_that_calling_them_dead_or_alive_does_not(
     n: int, corrupted: tuple[int, ...]
 ) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.default_run import slow
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.chaos import Chaos
 
@@ -53,7 +54,9 @@ def test_many_random_servers_open_nothing_beyond_the_promise(n: int, servers: in
     assert n_opened > servers / 5
 
 
-@pytest.mark.parametrize("guards", [(weaker.without_lock,), (weaker.without_lock, weaker.without_receipts)])
+@pytest.mark.parametrize(
+    "guards", [(weaker.without_lock,), slow(((weaker.without_lock, weaker.without_receipts),))]
+)
 def test_random_servers_would_find_a_missing_lock(
     guards: tuple[weaker.Patch, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from tests.protocols.tapes import (
     N,
     taped,
 )
+from tests.some import some
 
 
 def stored(folder: Path) -> Callable[[int], FileStore]:
@@ -220,8 +221,8 @@ def test_what_is_advertised_is_a_fresh_key_signed_for_this_fit_only() -> None:
 def test_envelopes_hide_what_is_in_them() -> None:
     run = Sums(Masked(), N, record="messages")
     run.ask(QUESTION)
-    for record in run.transcript.of(Exchanged):
-        for one in (*record.down, *record.up):
+    for record in some(run.transcript.of(Exchanged)):
+        for one in some((*record.down, *record.up)):
             assert one.data is not None
             if record.stage in ("collect", "unmask"):
                 decode(one.data, Envelope, sender="", stage="")

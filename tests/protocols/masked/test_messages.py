@@ -38,6 +38,7 @@ from tests.protocols.tapes import (
     sealed,
     taped,
 )
+from tests.some import some
 
 
 def assert_refused(run: Taped, client: int, state: State | None, request: bytes) -> str:
@@ -138,7 +139,7 @@ def test_requests_that_came_before_are_refused_later() -> None:
 
 def test_a_set_up_that_came_before_is_refused_later() -> None:
     run, other = taped()
-    for one, theirs in itertools.product(run.tape, (*run.tape, *other.tape)):
+    for one, theirs in some(itertools.product(run.tape, (*run.tape, *other.tape))):
         if (
             theirs.client != one.client
             or one.after.keys is None
@@ -178,10 +179,10 @@ def test_a_sum_to_come_is_prepared_once_however_often_it_is_asked_for() -> None:
 
 def test_requests_that_come_too_early_are_refused() -> None:
     run, _ = taped()
-    for client in range(N):
+    for client in some(range(N)):
         own = [one for one in run.tape if one.client == client]
         first, roster = own[0], own[1]
-        for one in own[1:]:
+        for one in some(own[1:]):
             assert_refused(run, client, first.state, one.request)
         for one in own[2:]:
             assert_refused(run, client, roster.state, one.request)
@@ -195,7 +196,7 @@ def test_requests_that_come_too_early_are_refused() -> None:
 @pytest.mark.parametrize("request_bytes", [b"", b"\xc0", b"\x90", b"\xff" * 100, bytes(1000), b"\x91" * 5000])
 def test_bytes_that_are_no_message_are_refused(request_bytes: bytes) -> None:
     run, _ = taped()
-    for one in run.tape[::7]:
+    for one in some(run.tape[::7]):
         assert assert_refused(run, one.client, one.state, request_bytes) == "message"
 
 
@@ -240,7 +241,7 @@ def test_an_identical_list_gets_the_same_preparations() -> None:
 
 def test_a_list_that_differs_is_refused_once_keys_are_there() -> None:
     run, other = taped()
-    for one in run.tape:
+    for one in some(run.tape):
         if one.stage != "prepare" or one.after.keys is None:
             continue
         theirs = [o for o in other.tape if o.client == one.client and o.stage == "prepare"]
@@ -267,7 +268,7 @@ def test_a_sum_is_answered_once() -> None:
 
 def test_a_sum_is_unmasked_once() -> None:
     run, _ = taped()
-    for one in run.tape:
+    for one in some(run.tape):
         if not is_sealed(one, "unmask"):
             continue
         envelope, message = opened(one.after, one.client, one.request)
