@@ -7,6 +7,7 @@ import pytest
 
 from privfed import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.core.transcript import Asked
+from tests.default_run import covering
 from tests.reference import dwf_reference as oracle
 from tests.reference.paper_data import partition, synthetic
 
@@ -68,12 +69,15 @@ def fallbacks(model: DWFKMeans) -> int:
 
 
 @pytest.mark.parametrize(
-    "step", [{}, {"learning_rate": 0.01, "momentum": 0.8}], ids=["full-step", "momentum"]
+    ("kind", "weights", "local_iter", "a_round", "step"),
+    covering(
+        ["iid", "half", "non-iid"],
+        ["dynamic", "equal"],
+        [1, 5],
+        [100, 4],
+        [{}, {"learning_rate": 0.01, "momentum": 0.8}],
+    ),
 )
-@pytest.mark.parametrize("a_round", [100, 4], ids=["all-clients", "few-clients"])
-@pytest.mark.parametrize("local_iter", [1, 5])
-@pytest.mark.parametrize("weights", ["dynamic", "equal"])
-@pytest.mark.parametrize("kind", ["iid", "half", "non-iid"])
 def test_history_is_the_oracles(
     papers_clients: dict[str, Clients],
     kind: Kind,

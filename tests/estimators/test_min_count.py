@@ -136,7 +136,7 @@ SOME_RUNS = [
 
 def run(name: str, words: dict[str, Any], policy: ClientPolicy | None, **more: Any) -> Transcript:
     kind = getattr(privfed, name)
-    quick = {} if name == "KFED" else {"max_iter": 3}
+    quick = {} if name == "KFED" else {"max_iter": 3, "tol": 0}
     model = kind(3, protocol="plain", policy=policy, random_state=0, **quick, **words, **more)
     try:
         transcript: Transcript = model.fit(CLIENTS).transcript_

@@ -31,6 +31,7 @@ from privfed.metrics.local_clusters import local_cluster_counts
 from privfed.numerics.distances import squared_distances
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols import Plain
+from tests.default_run import covering, slow_but
 
 CENTERS = np.array([[-0.6, -0.5], [0.6, -0.5], [0.0, 0.6]])
 BOX = Box(-1.0, 1.0)
@@ -79,8 +80,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", RECORD)
+@pytest.mark.parametrize(("name", "neighbours"), covering(list(RECORD), ["add-remove", "replace-one"]))
 def test_every_clustering_finds_the_clusters_under_record_privacy(name: str, neighbours: str) -> None:
     model = RECORD[name].set_params(privacy=privacy(8.0, neighbours=neighbours), protocol="plain")
     model.fit(CLIENTS)
@@ -99,7 +99,7 @@ CLIENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", CLIENT)
+@pytest.mark.parametrize("name", slow_but(CLIENT, "dp", "fuzzy"))
 def test_clusterings_with_local_steps_find_the_clusters_under_client_privacy(name: str) -> None:
     model = CLIENT[name].set_params(privacy=privacy(9.0, unit="client", delta=1e-5), protocol=Trusted())
     model.fit(clients_of(60, 30))
@@ -227,8 +227,7 @@ def test_a_delta_too_large_for_the_rows_warns_after_the_fit() -> None:
     assert any("is at least 1" in str(one.message) for one in caught)
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(("name", "neighbours"), covering(list(METRICS), ["add-remove", "replace-one"]))
 def test_metrics_are_near_their_values_for_a_budget_of_their_own(name: str, neighbours: str) -> None:
     metric = getattr(privfed.metrics, name)
     exact = metric(CLIENTS, CENTERS, domain=BOX, protocol="plain")
@@ -236,7 +235,7 @@ def test_metrics_are_near_their_values_for_a_budget_of_their_own(name: str, neig
     assert noised == pytest.approx(exact, rel=0.25) and noised != exact
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", slow_but(METRICS, "davies_bouldin"))
 def test_metrics_are_near_their_values_with_clients_as_the_unit(name: str) -> None:
     clients, metric = clients_of(1000, 10), getattr(privfed.metrics, name)
     exact = metric(clients, CENTERS, domain=BOX, protocol="plain")

@@ -179,7 +179,7 @@ def test_killed_at_any_write_a_fit_goes_on_and_pays_once(
     private(tmp_path / "whole", **words).fit(THEIRS)
     last = killer.count
     # The agreements' first lines, one question's writes, and the last line of all.
-    places = range(1, last + 1, 7) if many else (1, 2, 3, 4, 5, 6, last)
+    places = range(1, last + 1, 7) if many else (1, 3, 6, last)
     for place, after in some([(place, after) for place in places for after in (False, True)]):
         folder = tmp_path / f"{place} {after}"
         killer.at, killer.after, killer.count = place, after, 0
@@ -248,7 +248,7 @@ def test_no_fit_begins_where_another_left_something(tmp_path: Path, left: str) -
 def test_a_folder_with_other_files_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / FILE).write_bytes(b'{"type":"Beg')
-    model = DWFKMeans(2, protocol="plain", run_dir=tmp_path, max_iter=2).fit(OURS)
+    model = DWFKMeans(2, protocol="plain", run_dir=tmp_path, max_iter=2, tol=0).fit(OURS)
     assert Transcript.load(tmp_path).records == model.transcript_.records
 
 
@@ -290,7 +290,7 @@ def test_a_resumed_run_keeps_the_messages_that_it_was_told_to_keep(tmp_path: Pat
         "run_dir": tmp_path,
         "engine": Simulation(record="messages"),
     }
-    model = DWFKMeans(2, max_iter=2, **words).fit(THEIRS)
-    model = DWFKMeans(2, max_iter=2, **words).resume(THEIRS)
+    model = DWFKMeans(2, max_iter=2, tol=0, **words).fit(THEIRS)
+    model = DWFKMeans(2, max_iter=2, tol=0, **words).resume(THEIRS)
     metrics.inertia(model.federation_, model.cluster_centers_)
     assert all(sent.data is not None for one in model.transcript_.of(Exchanged) for sent in one.up)

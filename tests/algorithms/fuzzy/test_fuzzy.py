@@ -10,6 +10,7 @@ from privfed import Box, DWFKMeans
 from privfed.algorithms.fuzzy.fuzzy import movement
 from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from tests.default_run import covering, slow, slow_but
 from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle
 from tests.some import some
@@ -63,21 +64,21 @@ def test_one_local_step_is_centralised_fuzzy_c_means(m: float, n_features: int) 
         np.testing.assert_allclose(centers, pooled, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("weight", ["u^m", "u"])
-@pytest.mark.parametrize("m", [1.5, 2.0])
-@pytest.mark.parametrize(("local_iter", "local_tol"), [(1, None), (4, None), (300, 1e-3), (300, 0.05)])
+@pytest.mark.parametrize(
+    ("weight", "m", "steps"),
+    covering(["u^m", "u"], [1.5, 2.0], [(1, None), (4, None), (300, 1e-3), (300, 0.05)]),
+)
 def test_weighted_history_is_the_oracles(
     papers_clients: Clients,
     weight: Literal["u^m", "u"],
     m: float,
-    local_iter: int,
-    local_tol: float | None,
+    steps: tuple[int, float | None],
 ) -> None:
     start, clients = random_start(4, 1), [rows[::9] for rows in papers_clients]
     words: dict[str, Any] = {
         "m": m,
-        "local_iter": local_iter,
-        "local_tol": local_tol,
+        "local_iter": steps[0],
+        "local_tol": steps[1],
         "max_iter": 4,
         "tol": 0,
     }
@@ -141,8 +142,7 @@ def server_start(model: FederatedFuzzyCMeans) -> np.ndarray:
     return np.asarray(sums_of(model, "PointSums")[0].question.centers)
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 7])
-@pytest.mark.parametrize("layout", ["swapped", "printed"])
+@pytest.mark.parametrize(("layout", "k"), covering(["swapped", "printed"], [2, 3, 5, 7]))
 def test_history_is_that_of_k_means_on_the_gathered_local_centers(layout: Layout, k: int) -> None:
     clients, start = [rows[::4] for rows in oracle.motivational(2, layout)], random_start(k, k)
     model = fitted(clients, k, init=start, max_iter=4, tol=0)
@@ -152,7 +152,7 @@ def test_history_is_that_of_k_means_on_the_gathered_local_centers(layout: Layout
     assert_same_history(model.history_, theirs, 1e-9)
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 5])
+@pytest.mark.parametrize("k", slow_but(range(2, 6), 2, 4))
 def test_index_is_that_of_the_literal_protocol(papers_clients: Clients, k: int) -> None:
     # Their first k-means starts from k-means++ on the gathered centers, ours on the cells' means of them.
     start = random_start(k, 100 + k)
@@ -172,7 +172,7 @@ def test_index_is_that_of_the_literal_protocol(papers_clients: Clients, k: int) 
 PAPERS_TABLE = {2: 0.8179, 3: 0.6055, 4: 0.4951, 5: 0.4289}
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, slow(1)])
 def test_papers_table_and_choice_of_five_clusters(seed: int) -> None:
     clients = oracle.motivational(seed)
     index = {}
@@ -225,12 +225,15 @@ CYCLES = [
     pytest.param({"seed": 1, "layout": "printed", "k": 3, "start": 4, "averaging": "kmeans"}, 2, id="two"),
     pytest.param({"seed": 2, "layout": "printed", "k": 3, "start": 5, "averaging": "kmeans"}, 3, id="three"),
     pytest.param(
-        {"seed": 0, "layout": "swapped", "k": 6, "start": None, "averaging": "weighted"}, 5, id="five"
+        {"seed": 0, "layout": "swapped", "k": 6, "start": None, "averaging": "weighted"},
+        5,
+        id="five",
+        marks=pytest.mark.slow,
     ),
 ]
 
 
-# That a cycle is told of is tested in tests/face/test_convergence.py.
+# That a cycle is told of is tested in tests/estimators/test_convergence.py.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("case", "period"), CYCLES)
 def test_cycle_stops_with_its_best_state(case: dict[str, Any], period: int) -> None:
@@ -289,7 +292,7 @@ def test_order_of_the_clients_changes_nothing(papers_clients: Clients) -> None:
         np.testing.assert_array_equal(np.stack(one.history_), np.stack(other.history_))
 
 
-@pytest.mark.parametrize("words", [{}, {"averaging": "weighted", "local_iter": 2}])
+@pytest.mark.parametrize("words", [slow({}), {"averaging": "weighted", "local_iter": 2}])
 def test_start_is_in_the_domain_and_follows_the_random_state(
     papers_clients: Clients, words: dict[str, Any]
 ) -> None:

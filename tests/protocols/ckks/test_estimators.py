@@ -1,6 +1,6 @@
 """Every algorithm over encrypted sums: the plain run's results, to the grid.
 
-The tests that run over every secure sum take ckks too, with `make test-slow`; these run by default.
+The tests that run over every secure sum take ckks too, tests/estimators/test_over_sums.py some by default.
 """
 
 from __future__ import annotations
@@ -12,71 +12,25 @@ import numpy as np
 import pytest
 
 from privfed import (
-    FKM,
-    KFED,
     DWFKMeans,
-    EWFKMeans,
-    FederatedFuzzyCMeans,
-    FederatedMiniBatchKMeans,
-    FederatedScaler,
     Simulation,
-    WFKMeans,
-    metrics,
-    select_n_clusters,
 )
 from privfed.core.conversation import Ask, Total
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError
 from privfed.federation.clients import gather
 from privfed.protocols import CKKS, by_name
-from tests.default_run import slow_but
 from tests.protocols.client_opened.test_group_replicas import Federates
 from tests.protocols.federations import Sums, vectors
 from tests.some import some
 
 Clients = list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
 
-ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "DWF": (DWFKMeans, {}),
-    "DWF-sampled": (DWFKMeans, {"clients_per_round": 4}),
-    "EWF": (EWFKMeans, {}),
-    "WF": (WFKMeans, {"weights": "equal"}),
-    "minibatch": (FederatedMiniBatchKMeans, {}),
-    "fuzzy-kmeans": (FederatedFuzzyCMeans, {"averaging": "kmeans"}),
-    "fuzzy-weighted": (FederatedFuzzyCMeans, {"averaging": "weighted"}),
-    "FKM": (FKM, {}),
-    "KFED": (KFED, {}),
-}
-
 
 @pytest.fixture
 def few(blobs: Clients) -> Clients:
     """Return five clients."""
     return blobs[:5]
-
-
-@pytest.mark.parametrize("name", slow_but(ESTIMATORS, "DWF-sampled", "fuzzy-weighted", "KFED"))
-def test_an_estimator_finds_the_centres_of_the_plain_run(name: str, few: Clients) -> None:
-    kind, words = ESTIMATORS[name]
-    words = {"n_clusters": 3, "max_iter": 3, "tol": 0, "random_state": 1, **words}
-    plain, encrypted = (kind(protocol=one, **words).fit(few) for one in ("plain", "ckks"))
-    np.testing.assert_allclose(encrypted.cluster_centers_, plain.cluster_centers_, atol=1e-6)
-    assert encrypted.inertia_ == pytest.approx(plain.inertia_, rel=1e-6)
-
-
-def test_metrics_and_scaling_over_encrypted_sums(few: Clients) -> None:
-    centers = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
-    for index in (metrics.fuzzy_davies_bouldin, metrics.davies_bouldin, metrics.inertia):
-        plain, encrypted = (index(few, centers, protocol=one) for one in ("plain", "ckks"))
-        assert encrypted == pytest.approx(plain, rel=1e-6)
-    plain_scaler, scaler = (FederatedScaler(protocol=one).fit(few) for one in ("plain", "ckks"))
-    np.testing.assert_allclose(scaler.transform(few[0]), plain_scaler.transform(few[0]), atol=1e-6)
-
-
-def test_the_number_of_clusters_over_encrypted_sums(few: Clients) -> None:
-    words: dict[str, Any] = {"max_iter": 2, "tol": 0, "random_state": 0}
-    plain, encrypted = (select_n_clusters(few, [3, 4], protocol=one, **words) for one in ("plain", "ckks"))
-    assert encrypted.n_clusters == plain.n_clusters
 
 
 def test_counts_are_exact_integers(few: Clients) -> None:
