@@ -7,6 +7,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def slow_but(every: Iterable[Any], *by_default: Any) -> list[Any]:
@@ -40,6 +41,11 @@ Pair = tuple[tuple[int, int], ...]
 def pairs(one: tuple[int, ...]) -> set[Pair]:
     """Return all pairs of (axis, number of its value) of a combination."""
     return set(combinations(enumerate(one), 2))
+
+
+def examples(number: int) -> int:
+    """Return how many examples of a law are tried: all in `make test-slow`, a quarter by default."""
+    return max(1, number * settings().max_examples // 100)
 
 
 def slow(one: Any) -> Any:

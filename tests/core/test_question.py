@@ -34,6 +34,7 @@ from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_clusters import LocalClusterCounts
 from privfed.questions.moments import CentredMoments
 from tests.core.question_examples import EXAMPLES, RECORD_WISE, Make
+from tests.default_run import examples
 from tests.some import some
 
 for package in (privfed.algorithms, privfed.metrics, privfed.privacy):
@@ -114,7 +115,7 @@ def added(question: Question, clients: Sequence[ClientData]) -> np.ndarray:
 class TestQuestionContract:
     """What holds for every question."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(cohort=COHORTS)
     def test_all_at_once_is_one_by_one_bit_for_bit(self, make: Make, cohort: Cohort) -> None:
         clients, centers = cohort
@@ -128,7 +129,7 @@ class TestQuestionContract:
         for one, other in zip(together, alone, strict=True):
             assert question.spec.flatten(one).tobytes() == question.spec.flatten(other).tobytes()
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(cohort=COHORTS)
     def test_answers_keep_to_the_ranges_of_the_specification(self, make: Make, cohort: Cohort) -> None:
         clients, centers = cohort
@@ -138,14 +139,14 @@ class TestQuestionContract:
             assert np.isfinite(flat).all()
             assert question.spec.clip(flat)[1] == 0
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(cohort=COHORTS)
     def test_asking_again_gives_the_same_answer(self, make: Make, cohort: Cohort) -> None:
         clients, centers = cohort
         question, kept = make(tight(clients), centers), as_clients(clients)
         np.testing.assert_array_equal(added(question, kept), added(question, kept))
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(cohort=COHORTS)
     def test_order_of_the_clients_changes_no_answer(self, make: Make, cohort: Cohort) -> None:
         clients, centers = cohort
@@ -157,7 +158,7 @@ class TestQuestionContract:
         for one, other in some(zip(forth, back, strict=True)):
             np.testing.assert_array_equal(question.spec.flatten(one), question.spec.flatten(other))
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(cohort=COHORTS)
     def test_encoding_round_trips(self, make: Make, cohort: Cohort) -> None:
         clients, centers = cohort
@@ -167,7 +168,7 @@ class TestQuestionContract:
         assert again.to_bytes() == question.to_bytes()
         np.testing.assert_array_equal(added(again, as_clients(clients)), added(question, as_clients(clients)))
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(data=st.data())
     def test_cut_or_lengthened_bytes_are_an_error(self, make: Make, data: st.DataObject) -> None:
         encoded = make(Ranges([0.0, 0.0], [1.0, 1.0], 4), np.zeros((2, 2))).to_bytes()
@@ -176,7 +177,7 @@ class TestQuestionContract:
             with pytest.raises(MessageError):
                 question_from_bytes(damaged)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(data=st.data())
     def test_any_other_field_is_an_error_or_can_be_answered(self, make: Make, data: st.DataObject) -> None:
         # A client must meet nothing but coded refusals, whatever a coordinator sends.
@@ -203,7 +204,7 @@ class TestQuestionContract:
 
 
 @pytest.mark.parametrize("name", sorted(RECORD_WISE))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cohort=COHORTS, data=st.data())
 def test_splitting_a_client_in_two_changes_no_total(name: str, cohort: Cohort, data: st.DataObject) -> None:
     clients, centers = cohort

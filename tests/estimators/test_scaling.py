@@ -18,6 +18,7 @@ from privfed.core.transcript import Asked
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError
 from privfed.estimators.not_fitted import NotFittedError
+from tests.default_run import examples
 
 Clients = list[np.ndarray]
 SUMS = pytest.mark.parametrize("over", ["plain", "masked"])
@@ -66,7 +67,7 @@ def test_constant_features_are_left_unscaled(value: float, over: str) -> None:
     np.testing.assert_allclose(ours.transform(clients[1])[:, 0], 0.0, atol=1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-9, 1e-3, 1.0, 1e6]))
 def test_masked_numbers_are_plains(seed: int, scale: float) -> None:
     rng = np.random.default_rng(seed)

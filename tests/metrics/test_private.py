@@ -9,6 +9,7 @@ from privfed.core.domain import Ball, Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
 from privfed.questions.bounded_metrics import BoundedDistances, BoundedInertia, BoundedScatter, BoundedSpread
+from tests.default_run import examples
 from tests.some import some
 
 KINDS = {
@@ -21,7 +22,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 12), k=st.integers(1, 5))
 def test_rows_of_a_ball_keep_to_tighter_bounds_unclipped(name: str, seed: int, d: int, k: int) -> None:
     rng = np.random.default_rng(seed)

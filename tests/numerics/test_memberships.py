@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import Distances, check_fuzzifier, memberships
+from tests.default_run import examples
 from tests.reference import fuzzy_reference as oracle
 
 FUZZIFIERS = [1.0 + 1e-12, 1.05, 1.5, 2.0, 3.0, 100.0]
@@ -76,7 +77,7 @@ def test_memberships_of_a_row_do_not_depend_on_the_others(d: int) -> None:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1), d=st.sampled_from([1, 2, 9]), offset=st.sampled_from([0.0, 1e3, 1.7e9])
 )

@@ -11,6 +11,7 @@ from privfed.core.domain import Ranges
 from privfed.core.question import _REGISTRY, Question
 from privfed.privacy.bounds import RecordBounded
 from tests.core.question_examples import EXAMPLES, Make
+from tests.default_run import examples
 from tests.privacy.any_parameters import BOUNDED, MOST_ROWS, N_LABELS, Draw, answered, apart, sent
 
 AT_CLIENTS = sorted(set(EXAMPLES) - {"Noised"})
@@ -61,14 +62,14 @@ def holds_for_records(kind: type[Question], seed: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", BOUNDED, ids=lambda kind: kind.__name__)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS)
 def test_no_parameter_lets_a_record_beyond_its_bound(kind: type[Question], seed: int) -> None:
     holds_for_records(kind, seed)
 
 
 @pytest.mark.parametrize("name", AT_CLIENTS)
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=SEEDS)
 def test_no_parameter_lets_a_client_beyond_its_limits(name: str, seed: int) -> None:
     holds_for_clients(EXAMPLES[name], seed)

@@ -14,6 +14,7 @@ from privfed.core.domain import Domain
 from privfed.core.question import ClientData
 from privfed.numerics.local_kmeans import LocalUpdate
 from privfed.privacy.ledger import PayingAnswerer
+from tests.default_run import slow_but
 from tests.privacy.audited import CLIENT, RECORD, K, Run, estimator
 from tests.privacy.tapes import (
     BALL,
@@ -72,7 +73,7 @@ def identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[
             protocol,
             domain,
             id=f"{case}-{protocol}-{type(domain).__name__}",
-            marks=() if protocol == "plain" or case == FAR else pytest.mark.slow,
+            marks=() if (protocol, domain) == ("plain", BOX) or case == FAR else pytest.mark.slow,
         )
         for case in NEIGHBOURS
         for protocol in ("plain", "masked")
@@ -92,7 +93,7 @@ def test_nothing_but_the_noised_answers_depends_on_the_data(
     ("case", "protocol", "domain"),
     [
         pytest.param(FAR, "plain", BOX, id="far"),
-        pytest.param("one more than declared", "plain", BALL, id="declared-Ball"),
+        pytest.param("one more than declared", "plain", BALL, id="declared-Ball", marks=pytest.mark.slow),
         pytest.param(FAR, "masked", BOX, id="far-masked", marks=pytest.mark.slow),
         *(
             pytest.param(case, "plain", domain, id=f"{case}-{i}", marks=pytest.mark.slow)
@@ -112,7 +113,7 @@ def test_no_record_shows_in_anything(
     identical(RECORD[name], *NEIGHBOURS[case], protocol, domain)
 
 
-@pytest.mark.parametrize("name", RECORD)
+@pytest.mark.parametrize("name", slow_but(RECORD, *list(RECORD)[::3]))
 def test_no_clients_only_record_shows_in_one_table_of_declared_clients(name: str, identical) -> None:  # type: ignore[no-untyped-def]
     identical(RECORD[name], *NEIGHBOURS["its only one"], mixed=True)
 
@@ -136,7 +137,7 @@ def test_no_replaced_record_shows_in_anything(name: str, case: str, identical) -
     ("case", "protocol"),
     [
         ("few, far outside", "plain"),
-        ("none", "plain"),
+        pytest.param("none", "plain", marks=pytest.mark.slow),
         pytest.param("too many", "plain", marks=pytest.mark.slow),
         pytest.param("few, far outside", "masked", marks=pytest.mark.slow),
         pytest.param("none", "masked", marks=pytest.mark.slow),

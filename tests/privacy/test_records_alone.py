@@ -17,6 +17,7 @@ from privfed.numerics.distances import FEW_FEATURES, assign, assign_alone
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded_metrics import BoundedSpread
 from tests.core.question_examples import EXAMPLES
+from tests.default_run import examples
 
 UNIT = Ranges([0.0, 0.0], [1.0, 1.0], 9)
 MADE = {name: make for name, make in EXAMPLES.items() if isinstance(make(UNIT, np.eye(2)), RecordBounded)} | {
@@ -54,7 +55,7 @@ def on_an_edge(question: Question, rng: np.random.Generator, d: int) -> np.ndarr
 
 
 @pytest.mark.parametrize("name", MADE)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=NUMBERS, d=st.integers(2, 40), k=st.integers(2, 5), n=st.integers(1, 20))
 def test_totals_of_rows_are_exactly_the_sums_of_totals_of_parts(
     name: str, seed: int, d: int, k: int, n: int
@@ -83,7 +84,7 @@ def test_no_edge_of_what_is_sure_moves_a_row_to_another_center(length: float, po
 
 
 @given(seed=NUMBERS, d=st.integers(FEW_FEATURES + 1, 80))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_rows_alone_go_to_the_nearest_center(seed: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     rows, centers = rng.uniform(-1, 1, (200, d)), rng.uniform(-1, 1, (6, d))

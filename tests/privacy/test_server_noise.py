@@ -40,6 +40,7 @@ from privfed.privacy.server_noise import ServerNoise, added_noise, scheduled
 from privfed.protocols import Masked, Slotted
 from privfed.questions.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
+from tests.default_run import covering, examples, slow
 from tests.privacy.served import BOX, Asks, by_server
 from tests.some import some
 
@@ -134,10 +135,10 @@ def test_a_rehearsals_noise_repeats_and_differs_from_sum_to_sum_and_claimed_nois
 # What is agreed on before.
 
 
-@pytest.mark.parametrize("unit", ["record", "client"])
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("d", [2, 5])
-@settings(max_examples=8, deadline=None)
+@pytest.mark.parametrize(
+    ("unit", "neighbours", "d"), covering(["record", "client"], ["add-remove", "replace-one"], [2, 5])
+)
+@settings(max_examples=examples(8), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([0.0, 1.0, 1e3, 1e6]))
 def test_no_total_changes_what_the_server_must_know(
     unit: str, neighbours: str, d: int, seed: int, size: float
@@ -308,7 +309,7 @@ def test_clients_keep_aside_themselves_what_encryption_loses() -> None:
         )
 
 
-@pytest.mark.parametrize("d", [2, 6])
+@pytest.mark.parametrize("d", [2, slow(6)])
 def test_a_fit_in_fixed_sums_finds_clusters(d: int) -> None:
     rng = np.random.default_rng(d)
     middles = rng.choice([-0.6, 0.6], (3, d))

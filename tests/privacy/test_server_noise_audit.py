@@ -24,6 +24,7 @@ from privfed.privacy.sampler import discrete_gaussian
 from privfed.protocols.client_opened.messages import Sealed
 from privfed.protocols.client_opened.session import Standing
 from privfed.questions.bounded_sums import GridSums
+from tests.default_run import covering
 from tests.privacy.paths import DELTA, REACH, scaled
 from tests.privacy.served import PROTOCOLS, Asks, by_server, served
 
@@ -136,9 +137,9 @@ def shifts(asked: list[Noised], rows: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("d", [2, 6])
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize(
+    ("epsilon", "neighbours", "d"), covering([0.5, 4.0], ["add-remove", "replace-one"], [2, 6])
+)
 def test_no_row_moves_a_fit_by_more_than_its_budget(epsilon: float, neighbours: str, d: int) -> None:
     rng = np.random.default_rng(d)
     middles = rng.uniform(-0.6, 0.6, (4, d))

@@ -44,7 +44,6 @@ LEAST = {
 OTHERS = (0.95, 0.75)
 
 AT_ONCE = {
-    ("add-remove", "2 features", BOX, 0.5),
     ("replace-one", "2 features", BOX, 0.5),
     ("add-remove", "8 features", BALL, 4.0),
 }

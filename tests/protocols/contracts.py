@@ -86,6 +86,18 @@ ENCRYPTED = {"ckks": Case(CKKS, ("advertise", "prepare", "collect"), ("advertise
 """Sums that hold whoever answered; a client is out of the fit only where it missed its set-up."""
 
 
+VARIANTS = ("plain-threshold", "masked-threshold", "masked-colluders", "group-masked-colluders")
+"""Other terms of a sum: by default these run only where terms decide, in tests of who is lost when."""
+
+
+def by_default(cases: Mapping[str, Case], *slow: str) -> list[Any]:
+    """Return cases as parameters, those named here slow."""
+    return [
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in slow else ())
+        for name, case in cases.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What must come of a sum in which clients were lost."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,14 +24,16 @@ from privfed.core.transcript import Began, Exchanged, Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.protocols import Masked
-from tests.default_run import slow
+from tests.default_run import examples, slow
 from tests.protocols.contracts import (
     ASKED_AGAIN,
     CASES,
     ENCRYPTED,
     KINDS,
     QUESTION,
+    VARIANTS,
     Case,
+    by_default,
     check,
     check_pattern,
     patterns,
@@ -41,18 +42,6 @@ from tests.protocols.federations import Sums, vectors, wide_vectors
 from tests.some import some
 
 ALL = CASES | ASKED_AGAIN | ENCRYPTED
-
-
-VARIANTS = ("plain-threshold", "masked-threshold", "masked-colluders", "group-masked-colluders")
-"""Other terms of a sum: by default these run only where terms decide, in tests of who is lost when."""
-
-
-def by_default(cases: Mapping[str, Case], *slow: str) -> list[Any]:
-    """Return cases as parameters, those named here slow."""
-    return [
-        pytest.param(case, id=name, marks=pytest.mark.slow if name in slow else ())
-        for name, case in cases.items()
-    ]
 
 
 @pytest.fixture(params=by_default(CASES, *VARIANTS))
@@ -104,7 +93,7 @@ def test_every_pattern_of_losses_in_every_order(n: int) -> None:
 
 @pytest.mark.slow
 @given(st.integers(7, 14), st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_patterns_of_losses_among_more_clients(n: int, data: st.DataObject) -> None:
     case = CASES[data.draw(st.sampled_from(list(CASES)))]
     one = st.sampled_from([None] * 6 + list(itertools.product(case.stages, KINDS)))
@@ -247,7 +236,7 @@ def test_strange_replies_never_give_a_wrong_sum_and_are_named(case: Case, kind: 
 
 
 @given(st.data())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_any_strange_replies_in_any_sum(data: st.DataObject) -> None:
     case = ALL[data.draw(st.sampled_from(list(ALL)))]
     run = Sums(case.make(), 7)
@@ -293,7 +282,7 @@ def test_the_ends_of_huge_ranges(any_case: Case, sign: float) -> None:
 
 
 @given(st.lists(st.floats(-(2.0**80), 2.0**80), min_size=3, max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_numbers_of_every_size_in_huge_ranges(values: list[float]) -> None:
     question = vectors(3, -(2.0**80), 2.0**80, 2.0**-20)
     run = Sums(Masked(), len(values))

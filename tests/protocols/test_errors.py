@@ -136,9 +136,9 @@ class Failing(Sums):
         return found
 
 
-@pytest.fixture(params=SUMS.values(), ids=SUMS.keys())
+@pytest.fixture(params=SUMS)
 def protocol(request: pytest.FixtureRequest) -> SecureSum:
-    made: SecureSum = request.param()
+    made: SecureSum = SUMS[request.param]()
     return made
 
 
@@ -151,6 +151,7 @@ def recursion_limit() -> Iterator[None]:
     sys.setrecursionlimit(before)
 
 
+@pytest.mark.parametrize("protocol", slow_but(SUMS, "masked", "group-masked"), indirect=True)
 def test_an_answer_that_fails_is_one_coded_refusal_of_one_form(protocol: SecureSum, tmp_path: Path) -> None:
     run, lengths = Failing(protocol, N, folder=tmp_path / "0" / "run", record="messages"), set()
     for name, failure in FAILURES.items():

@@ -14,6 +14,7 @@ from privfed.numerics.distances import assign
 from privfed.privacy.bounds import RecordBounded, step_of
 from privfed.questions.bounded_sums import GridSums, RelativeSums, SizeSums, nearest_centers
 from tests.core.question_examples import EXAMPLES
+from tests.default_run import examples
 
 RNG = np.random.default_rng(0)
 BOUNDED = [
@@ -29,7 +30,7 @@ def answered(question: Question, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_one_record_moves_no_entry_by_more_than_its_bound(name: str, data: st.DataObject) -> None:
     d, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))

@@ -24,6 +24,7 @@ from privfed.numerics.distances import assign
 from privfed.numerics.weighted_kmeans import lloyd, seeds
 from privfed.questions.gathered import union
 from privfed.questions.local_points import LocalPoints, summed_kmeans
+from tests.default_run import examples
 from tests.opened import opened
 from tests.reference import fkm_reference as oracle
 from tests.some import some
@@ -109,7 +110,7 @@ def test_mean_of_one_row_can_be_large_enough_after_the_step() -> None:
     assert (found.points[0, 0], found.weights[0]) == (-2.0, 2.0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 6), st.integers(1, 3))
 def test_answers_made_in_one_pass_are_those_made_alone(seed: int, d: int, k: int, p: int) -> None:
     rng = np.random.default_rng(seed)
@@ -189,7 +190,7 @@ def test_history_is_the_oracles_in_many_features() -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_history_is_the_oracles_whatever_the_data(seed: int, k: int, p: int) -> None:
     rng = np.random.default_rng(seed)

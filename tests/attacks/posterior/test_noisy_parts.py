@@ -28,6 +28,7 @@ from privfed.questions.bounded_sums import (
     SizeSums,
 )
 from tests.attacks.posterior.noisy_figures import mixed
+from tests.default_run import examples
 from tests.some import some
 
 RANGES = Ranges(np.full(2, -4.0), np.full(2, 4.0), 50)
@@ -74,7 +75,7 @@ def test_traces_of_rows_add_up_to_the_clients_answer(seed: int, n: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_moves_keep_the_books(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = evidence(rng.uniform(-4.0, 4.0, (5, 2)), QUESTIONS, rng)
@@ -90,7 +91,7 @@ def test_moves_keep_the_books(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_a_rows_gain_is_what_it_adds_to_the_log_likelihood(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = evidence(rng.uniform(-4.0, 4.0, (4, 2)), QUESTIONS, rng)
@@ -152,7 +153,7 @@ def test_chains_that_miss_a_row_explain_nothing() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_alignment_undoes_the_order_of_sets(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = np.arange(6.0)[:, None] * 3.0 + rng.normal(scale=0.01, size=(6, 2))

@@ -11,6 +11,7 @@ from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.relay import MAX_BEHIND
+from tests.default_run import slow
 from tests.protocols.contracts import ASKED_AGAIN, KINDS, QUESTION, patterns
 from tests.protocols.federations import Sums
 from tests.protocols.groups import Played
@@ -51,7 +52,7 @@ def play(n: int, faults: Mapping[int, tuple[str, str]]) -> None:
         exchanges += 1
 
 
-@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("n", [3, 4, slow(5)])
 def test_every_pattern_of_losses(n: int) -> None:
     for faults in patterns(ASKED_AGAIN["group-masked-colluders"], n, every=False):
         play(n, faults)

@@ -13,6 +13,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.statistics import Entry, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
+from tests.default_run import examples
 from tests.protocols.federations import vectors, wide_vectors
 
 ENDS = st.one_of(
@@ -138,7 +139,7 @@ def test_subtracting_takes_back_what_was_added(
 
 
 @given(st.lists(st.lists(st.integers(0, 2**128 - 1), min_size=3, max_size=3), min_size=1, max_size=5))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_wide_entries_add_and_subtract_modulo_2_to_the_128(numbers: list[list[int]]) -> None:
     grid = Grid(spec([-(2.0**100)] * 3, [2.0**100] * 3, [1.0] * 3), 3)
     assert grid.n_wide == 3

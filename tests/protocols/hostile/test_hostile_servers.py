@@ -54,6 +54,7 @@ def test_many_random_servers_open_nothing_beyond_the_promise(n: int, servers: in
     assert n_opened > servers / 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "guards", [(weaker.without_lock,), slow(((weaker.without_lock, weaker.without_receipts),))]
 )

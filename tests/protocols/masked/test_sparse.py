@@ -26,6 +26,7 @@ from privfed.protocols.setup import rules
 from privfed.protocols.setup.graph import Graph
 from privfed.protocols.setup.messages import Envelope
 from privfed.protocols.setup.sizes import sizes
+from tests.default_run import slow
 from tests.protocols.federations import Sums, seeded, vectors, wide_vectors
 from tests.protocols.sparse import small_graphs
 from tests.protocols.tapes import ALTERED, CODE, Forger, Nonsense, content, opened, sealed
@@ -222,7 +223,7 @@ def test_a_hundred_thousand_altered_requests(monkeypatch: pytest.MonkeyPatch) ->
     fuzz(Sums(Masked(colluders=0, honest=2), N), 100_000, 6)
 
 
-@pytest.mark.parametrize(("n", "share"), [(202, 0.1), pytest.param(1000, 0.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "share"), [slow((202, 0.1)), slow((1000, 0.1))])
 def test_a_real_graph_opens_without_a_tenth_of_its_clients(n: int, share: float) -> None:
     run = Sums(Masked(), n)
     rng = np.random.default_rng(n)

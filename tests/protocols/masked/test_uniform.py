@@ -255,7 +255,7 @@ def test_uploads_of_the_same_answers_in_sum_after_sum_are_uniform_together() -> 
         run = Sums(Masked(), 3)
         run.draw = lambda question: None  # type: ignore[method-assign]
         run.values = dict.fromkeys(range(3), np.full(60, 1.5))
-        sums = [Observed(run, vectors(60)) for _ in range(120)]
+        sums = [Observed(run, vectors(60)) for _ in range(60)]
     for i in range(3):
         uploads = np.stack([one.uploads[i] for one in sums])
         assert_uniform(uploads.ravel())

@@ -19,6 +19,7 @@ from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.setup.graph import Graph, circle_distances, second_eigenvalue, smallest_set
 from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import FULL_GRAPH, colluders_in, sizes, tail
+from tests.default_run import examples, slow
 
 SEED = digest("a seed")
 
@@ -119,7 +120,7 @@ def test_no_set_of_distances_makes_a_bad_expander(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "t", "n_colluders"), [(12, 4, 4, 1), (11, 6, 5, 2), (10, 6, 6, 3), (13, 4, 3, 0)]
+    ("n", "d", "t", "n_colluders"), [slow((12, 4, 4, 1)), (11, 6, 5, 2), (10, 6, 6, 3), slow((13, 4, 3, 0))]
 )
 def test_no_set_is_smaller_than_the_bound(n: int, d: int, t: int, n_colluders: int) -> None:
     """All sets and all colluders of a small graph."""
@@ -140,7 +141,7 @@ def test_no_set_is_smaller_than_the_bound(n: int, d: int, t: int, n_colluders: i
 
 
 @given(st.integers(20, 3000), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_tails_are_those_of_the_hypergeometric_distribution(n: int, data: st.DataObject) -> None:
     marked, d = data.draw(st.integers(0, n // 3)), data.draw(st.integers(1, min(n - 1, 254)))
     bits = data.draw(st.sampled_from([10, 20, 100]))
@@ -173,7 +174,7 @@ def test_the_table_of_defaults(n: int, d: int, c: int, t: int, m: int) -> None:
     st.sampled_from([0.0, 0.03, 0.1, 0.15]),
     st.sampled_from([0.0, 0.05, 0.1]),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_numbers_hold_together(n: int, share: float, dropouts: float) -> None:
     colluders = int(n * share)
     numbers = sizes(n, Masked(colluders=colluders, dropouts=dropouts).terms(n, n, 1))
