@@ -5,15 +5,14 @@ The questions of all modules are tested here together, so that a new one cannot 
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 import privfed.algorithms
 import privfed.metrics
@@ -24,7 +23,7 @@ from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.domain import Ball, Ranges
 from privfed.core.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
 from privfed.core.statistics import Statistics
-from privfed.errors import ArgumentError, DataError, MessageError, PrivFedError
+from privfed.errors import ArgumentError, DataError, MessageError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.cells import CellSums
 from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouettes
@@ -33,9 +32,9 @@ from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_clusters import LocalClusterCounts
 from privfed.questions.moments import CentredMoments
-from tests.core.question_examples import EXAMPLES, RECORD_WISE, Make
-from tests.default_run import examples
-from tests.some import some
+from privfed.testing import BoundedQuestionContract, QuestionContract
+from privfed.testing.vectors import Vectors
+from tests.core.question_examples import EXAMPLES, RECORD_WISE
 
 for package in (privfed.algorithms, privfed.metrics, privfed.privacy):
     for module in pkgutil.iter_modules(package.__path__):
@@ -44,7 +43,11 @@ for package in (privfed.algorithms, privfed.metrics, privfed.privacy):
 QUESTIONS = {
     name: kind
     for name, kind in _REGISTRY.items()
-    if issubclass(kind, Question) and kind.__module__.startswith("privfed.")
+    # That of privfed.testing asks for what a test gives the clients.
+    if name != Vectors.__name__
+    and issubclass(kind, Question)
+    and kind.__module__.startswith("privfed.")
+    and "testing" not in kind.__module__
 }
 
 
@@ -57,167 +60,26 @@ def test_only_single_steps_add_up_over_records() -> None:
     assert additive == RECORD_WISE
 
 
-# --- the data that the contract is tried on ---
-
-Cohort = tuple[list[np.ndarray], np.ndarray]
-"""Rows of each client, and centers."""
+UNIT = Ranges([0.0, 0.0], [1.0, 1.0], 9)
+BOUNDED = [name for name, make in EXAMPLES.items() if isinstance(make(UNIT, np.eye(2)), RecordBounded)]
 
 
-@st.composite
-def few_columns(draw: st.DrawFn) -> Cohort:
-    """Up to three columns of values with many ties; clients of one row, constant columns."""
-    d = draw(st.integers(1, 3))
-    scale = draw(st.sampled_from([1.0, 1e-9, 1e9]))
-    values = st.one_of(st.floats(-1.0, 1.0, width=32), st.sampled_from([-1.0, 0.0, 0.1, 1.0]))
-    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-    clients = [scale * draw(arrays(np.float64, (n, d), elements=values)) for n in sizes]
-    if draw(st.booleans()):
-        for rows in clients:
-            rows[:, 0] = 0.7 * scale
-    far = st.floats(-3.0, 3.0, width=32)
-    return clients, scale * draw(arrays(np.float64, (draw(st.integers(1, 4)), d), elements=far))
+class TestEveryPlainQuestion(QuestionContract):
+    @pytest.fixture(autouse=True, params=[name for name in EXAMPLES if name not in BOUNDED])
+    def _example(self, request: pytest.FixtureRequest) -> None:
+        self.example = EXAMPLES[request.param]
+
+    def make(self, ranges: Ranges, centers: np.ndarray) -> Question:
+        return self.example(ranges, centers)
 
 
-@st.composite
-def many_columns(draw: st.DrawFn) -> Cohort:
-    """Eleven columns of continuous values, one of them far from the origin."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    offset = np.zeros(11)
-    offset[0] = draw(st.sampled_from([0.0, 1e3, 1.7e9]))
-    sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
-    clients = [offset + rng.normal(size=(n, 11)) for n in sizes]
-    return clients, offset + 2.0 * rng.normal(size=(draw(st.integers(1, 4)), 11))
+class TestEveryBoundedQuestion(BoundedQuestionContract):
+    @pytest.fixture(autouse=True, params=BOUNDED)
+    def _example(self, request: pytest.FixtureRequest) -> None:
+        self.example = EXAMPLES[request.param]
 
-
-COHORTS = st.one_of(few_columns(), many_columns())
-
-
-def tight(clients: Sequence[np.ndarray]) -> Ranges:
-    """Return the narrowest ranges that hold the clients' data."""
-    rows = np.concatenate(clients)
-    return Ranges(rows.min(axis=0), rows.max(axis=0), max(map(len, clients)))
-
-
-def as_clients(clients: Sequence[np.ndarray]) -> list[ClientData]:
-    return [ClientData(rows, np.arange(len(rows)) % 3) for rows in clients]
-
-
-def generators(n: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(i) for i in range(n)]
-
-
-def added(question: Question, clients: Sequence[ClientData]) -> np.ndarray:
-    answers = question.answer_all(clients, generators(len(clients)))
-    return np.sum([question.spec.flatten(answer) for answer in answers], axis=0)
-
-
-@pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in EXAMPLES.items()])
-class TestQuestionContract:
-    """What holds for every question."""
-
-    @settings(max_examples=examples(25))
-    @given(cohort=COHORTS)
-    def test_all_at_once_is_one_by_one_bit_for_bit(self, make: Make, cohort: Cohort) -> None:
-        clients, centers = cohort
-        question = make(tight(clients), centers)
-        together = question.answer_all(as_clients(clients), generators(len(clients)))
-        alone = [
-            question.answer(one, generator)
-            for one, generator in zip(as_clients(clients), generators(len(clients)), strict=True)
-        ]
-        assert len(together) == len(alone)
-        for one, other in zip(together, alone, strict=True):
-            assert question.spec.flatten(one).tobytes() == question.spec.flatten(other).tobytes()
-
-    @settings(max_examples=examples(25))
-    @given(cohort=COHORTS)
-    def test_answers_keep_to_the_ranges_of_the_specification(self, make: Make, cohort: Cohort) -> None:
-        clients, centers = cohort
-        question = make(tight(clients), centers)
-        for answer in some(question.answer_all(as_clients(clients), generators(len(clients)))):
-            flat = question.spec.flatten(answer)
-            assert np.isfinite(flat).all()
-            assert question.spec.clip(flat)[1] == 0
-
-    @settings(max_examples=examples(15))
-    @given(cohort=COHORTS)
-    def test_asking_again_gives_the_same_answer(self, make: Make, cohort: Cohort) -> None:
-        clients, centers = cohort
-        question, kept = make(tight(clients), centers), as_clients(clients)
-        np.testing.assert_array_equal(added(question, kept), added(question, kept))
-
-    @settings(max_examples=examples(15))
-    @given(cohort=COHORTS)
-    def test_order_of_the_clients_changes_no_answer(self, make: Make, cohort: Cohort) -> None:
-        clients, centers = cohort
-        question = make(tight(clients), centers)
-        forth = question.answer_all(as_clients(clients), generators(len(clients)))
-        data = [ClientData(one.features, one.labels) for one in as_clients(clients)]
-        # A client's generator is its own, wherever it stands in the list.
-        back = question.answer_all(data[::-1], generators(len(clients))[::-1])[::-1]
-        for one, other in some(zip(forth, back, strict=True)):
-            np.testing.assert_array_equal(question.spec.flatten(one), question.spec.flatten(other))
-
-    @settings(max_examples=examples(15))
-    @given(cohort=COHORTS)
-    def test_encoding_round_trips(self, make: Make, cohort: Cohort) -> None:
-        clients, centers = cohort
-        question = make(tight(clients), centers)
-        again = question_from_bytes(question.to_bytes())
-        assert type(again) is type(question)
-        assert again.to_bytes() == question.to_bytes()
-        np.testing.assert_array_equal(added(again, as_clients(clients)), added(question, as_clients(clients)))
-
-    @settings(max_examples=examples(15))
-    @given(data=st.data())
-    def test_cut_or_lengthened_bytes_are_an_error(self, make: Make, data: st.DataObject) -> None:
-        encoded = make(Ranges([0.0, 0.0], [1.0, 1.0], 4), np.zeros((2, 2))).to_bytes()
-        cut = data.draw(st.integers(0, len(encoded) - 1))
-        for damaged in (encoded[:cut], encoded + b"\x00", b"\xc0" + encoded):
-            with pytest.raises(MessageError):
-                question_from_bytes(damaged)
-
-    @settings(max_examples=examples(60))
-    @given(data=st.data())
-    def test_any_other_field_is_an_error_or_can_be_answered(self, make: Make, data: st.DataObject) -> None:
-        # A client must meet nothing but coded refusals, whatever a coordinator sends.
-        question = make(Ranges([0.0, 0.0], [1.0, 1.0], 4), np.full((2, 2), 0.5))
-        plain = msgspec.msgpack.decode(question.to_bytes())
-        kind = data.draw(st.sampled_from(["options", "arrays"]))
-        name = data.draw(st.sampled_from(sorted(plain[kind])))
-        odd = [None, "x", "dynamic", True, -1, 0, 1, 2.5, 1e308, float("nan"), 2**40, 2**63]
-        bad = [
-            *odd,
-            {"shape": [1], "data": b"\x00" * 8},
-            {"shape": [2, 2], "data": np.full(4, np.nan).tobytes()},
-            {"shape": [2, 2], "data": b""},
-            {"shape": [-1], "data": b""},
-            {"shape": [0, 2], "data": b""},
-        ]
-        plain[kind][name] = data.draw(st.sampled_from(bad))
-        rows = ClientData(np.array([[0.1, 0.2], [0.3, 0.4], [0.9, 0.5]]))
-        try:
-            changed = question_from_bytes(msgspec.msgpack.encode(plain))
-            changed.spec.flatten(changed.answer(rows.within(changed.ranges)[0], np.random.default_rng(0)))
-        except PrivFedError:
-            pass
-
-
-@pytest.mark.parametrize("name", sorted(RECORD_WISE))
-@settings(max_examples=examples(40))
-@given(cohort=COHORTS, data=st.data())
-def test_splitting_a_client_in_two_changes_no_total(name: str, cohort: Cohort, data: st.DataObject) -> None:
-    clients, centers = cohort
-    question = EXAMPLES[name](tight(clients), centers)
-    rows, whole = np.concatenate(clients), as_clients([np.concatenate(clients)])[0]
-    assert whole.labels is not None
-    order = np.argsort([data.draw(st.floats(0, 1)) for _ in rows], kind="stable")
-    cut = data.draw(st.integers(1, max(1, len(rows) - 1)))
-    parts = [ClientData(rows[own], whole.labels[own]) for own in (order[:cut], order[cut:]) if len(own)]
-    one, two = added(question, [whole]), added(question, parts)
-    # What a bounded record adds depends on nothing beside it, and multiples of a step add exactly.
-    least = 0.0 if isinstance(question, RecordBounded) else 1e-9
-    assert (np.abs(two - one) <= least * np.abs(one).max()).all()
+    def make(self, ranges: Ranges, centers: np.ndarray) -> Question:
+        return self.example(ranges, centers)
 
 
 # --- encoding ---

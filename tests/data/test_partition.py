@@ -13,6 +13,7 @@ from privfed.data import by_dirichlet, by_kmeans, half_iid, iid, partition
 from privfed.data.kinds import PARTITIONS
 from privfed.data.placement import at_random, by_cluster, by_distance
 from privfed.errors import ArgumentError, DataError
+from privfed.testing import PartitionContract
 from tests.some import some
 
 Rows = npt.NDArray[np.intp]
@@ -38,34 +39,16 @@ def assert_lawful(clients: Sequence[Rows], n_rows: int, n_clients: int) -> None:
         assert (np.diff(rows) > 0).all()
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
-@given(
-    n_clients=st.integers(1, 6),
-    extra=st.integers(0, 30),
-    seed=st.integers(0, 2**64),
-    spread=st.integers(0, 8),
-)
-def test_every_split_is_disjoint_covering_without_empty_client_and_repeatable(
-    kind: str, n_clients: int, extra: int, seed: int, spread: int
-) -> None:
-    # Twice the clients is the least that half-iid takes; Dirichlet needs some room to succeed in 100 draws.
-    # With a spread of 0 all rows are the same row.
-    n_rows = (8 if kind == "dirichlet" else 2) * n_clients + extra
-    rows = np.random.default_rng(seed).integers(0, spread + 1, size=(n_rows, 2)).astype(np.float64)
-    first, again = (
-        partition(rows, n_clients, kind, np.random.default_rng(seed), **options(kind, n_clients, rows[:, 0]))
-        for _ in range(2)
-    )
-    assert_lawful(first, n_rows, n_clients)
-    assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+class TestEveryPartition(PartitionContract):
+    # Dirichlet needs some room to succeed in 100 draws.
+    room = 8
 
+    @pytest.fixture(autouse=True, params=PARTITIONS)
+    def _kind(self, request: pytest.FixtureRequest) -> None:
+        self.kind = request.param
 
-@pytest.mark.parametrize("kind", PARTITIONS)
-def test_another_seed_gives_another_split(kind: str) -> None:
-    one, other = (
-        partition(BLOBS, 7, kind, np.random.default_rng(seed), **options(kind, 7, BLOB)) for seed in (1, 2)
-    )
-    assert [rows.tolist() for rows in one] != [rows.tolist() for rows in other]
+    def split(self, X: Any, n_clients: int, rng: np.random.Generator, y: Any) -> Sequence[Rows]:
+        return partition(X, n_clients, self.kind, rng, **options(self.kind, n_clients, y))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from privfed.estimators.elbow import chosen, elbow_heights
 from privfed.estimators.indices import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
-from tests.default_run import covering, slow
+from tests.default_run import covering, slow, slow_but
 from tests.some import some
 
 Clients = list[np.ndarray]
@@ -52,11 +52,13 @@ def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> N
     assert [row.n_clusters for row in found.table] == list(range(2, 8))
 
 
-@pytest.mark.parametrize("name", sorted(set(SHORT) - {"dp"}))  # tests/estimators/test_private.py has "dp"
+@pytest.mark.parametrize(
+    "name", slow_but(sorted(set(SHORT) - {"dp"}), "ewf", "fuzzy")
+)  # tests/estimators/test_private.py has "dp"
 def test_every_named_algorithm_can_be_judged_by_every_index(five: Clients, name: str) -> None:
     words = {"protocol": "plain", "domain": Box(-5, 40), "max_iter": 15}
     for index in some(INDICES):
-        found = select_n_clusters(five, [2, 5], estimator=name, index=index, **words)
+        found = select_n_clusters(five, [2, 3, 5], estimator=name, index=index, **words)
         assert all(np.isfinite(row.index) for row in found.table), (name, index)
         assert found.estimator.cluster_centers_.shape == (found.n_clusters, 2)
 

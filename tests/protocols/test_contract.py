@@ -6,10 +6,8 @@ whenever; with too few left it is an error that names them, and nothing is opene
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.assumptions import answer_stages
-from privfed.core.conversation import Total
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Began, Exchanged, Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.protocols import Masked
@@ -256,29 +250,7 @@ def test_any_strange_replies_in_any_sum(data: st.DataObject) -> None:
         assert len(total.contributors) >= case.needed(run, 7)
 
 
-def test_what_nobody_asked_for_is_named_and_ignored(any_case: Case) -> None:
-    run = Sums(any_case.make(), 6, ((0, 1, 2, 3, 4),))
-    run.ask(QUESTION, 1, (1,))
-    _, replies = run.engine.log[-1]
-    run.engine.change_replies = lambda exchange, real: [(5, replies[0][1]), (77, b""), (-1, b"?"), *real]
-    total = run.ask(QUESTION, 1, (1,))
-    run.assert_exact(total, QUESTION, 1)
-    assert total.contributors == (0, 1, 2, 3, 4) and set(total.rejected) == {5, 77, -1}
-
-
 # --- grids and statistics ---
-
-
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_the_ends_of_huge_ranges(any_case: Case, sign: float) -> None:
-    question = wide_vectors(6)
-    run = Sums(any_case.make(), 5)
-    run.draw(question)
-    run.values = {i: sign * question.high for i in range(5)}
-    run.draw = lambda question: None  # type: ignore[method-assign]
-    total = run.ask(question)
-    run.assert_exact(total, question)
-    np.testing.assert_allclose(question.spec.flatten(total.statistics), 5 * sign * question.high, rtol=1e-15)
 
 
 @given(st.lists(st.floats(-(2.0**80), 2.0**80), min_size=3, max_size=6))
@@ -303,127 +275,3 @@ def test_counts_of_clipped_rows_and_entries_come_out(any_case: Case) -> None:
     total = run.ask(QUESTION, 0, (0,), Fault(2, "collect"))
     run.assert_exact(total, QUESTION)
     assert 4 < total.clipped < 1_000_000
-
-
-def test_an_answer_that_is_no_number_is_counted_and_never_a_wrong_sum(any_case: Case) -> None:
-    run = Sums(any_case.make(), 5)
-    run.draw = lambda question: None  # type: ignore[method-assign]
-    run.values = {i: np.array([1.0, 2.0, float(i)]) for i in range(5)}
-    run.values[2] = np.array([np.nan, np.inf, -np.inf])
-    total = run.ask(QUESTION)
-    assert total.contributors == (0, 1, 2, 3, 4) and total.clipped == 3
-    np.testing.assert_array_equal(QUESTION.spec.flatten(total.statistics), [4.0, 18.0, -2.0])
-
-
-def test_totals_of_disjoint_cohorts_add_up_to_the_total_of_all(any_case: Case) -> None:
-    halves = ((0, 1, 2), (3, 4, 5))
-    run = Sums(any_case.make(), 6, halves)
-    if any_case.needed(run, 3) > 3:
-        pytest.skip("needs more than three")
-    run.ask(QUESTION)
-    run.draw = lambda question: None  # type: ignore[method-assign]
-    run.values = {i: np.rint(one) for i, one in run.values.items()}
-    whole, *parts = [run.ask(QUESTION, label) for label in (0, 1, 2)]
-    added: Statistics = parts[0].statistics + parts[1].statistics
-    for name in some(added):
-        np.testing.assert_array_equal(added[name], whole.statistics[name])
-
-
-def test_permuting_the_clients_changes_nothing(any_case: Case) -> None:
-    totals: list[Total] = []
-    rng = np.random.default_rng(4)
-    values = [rng.uniform(-10, 10, 3).round(3) for _ in range(5)]
-    for order in ([0, 1, 2, 3, 4], [3, 1, 4, 0, 2]):
-        run = Sums(any_case.make(), 5)
-        run.draw = lambda question: None  # type: ignore[method-assign]
-        run.values = {i: values[place] for i, place in enumerate(order)}
-        totals.append(run.ask(QUESTION))
-    for name in ("number", "rest"):
-        difference = totals[0].statistics[name] - totals[1].statistics[name]
-        assert np.abs(difference).max() <= (1e-14 if run.protocol.name == "plain" else 0)
-
-
-# --- what is recorded and counted ---
-
-
-def test_bytes_counted_are_the_bytes_sent(any_case: Case) -> None:
-    run = Sums(any_case.make(), 5, record="messages")
-    for faults in ([], [Fault(1, "collect")], [Fault(2, "collect", "twice")], [Fault(0, None, "garbage")]):
-        with suppress(NotEnoughClientsError, RepeatsSpentError):
-            run.ask(QUESTION, 0, (0,), *faults)
-    down, up = dict.fromkeys(range(5), 0), dict.fromkeys(range(5), 0)
-    for exchange, replies in run.engine.log:
-        for client, data in exchange.requests.items():
-            down[client] += len(data)
-        for client, data in replies:
-            up[client] += len(data)
-    traffic = run.federation.traffic
-    assert (traffic.down, traffic.up, traffic.exchanges) == (down, up, len(run.engine.log))
-    records = run.transcript.of(Exchanged)
-    assert len(records) == len(run.engine.log)
-    for record, (exchange, replies) in zip(records, run.engine.log, strict=True):
-        assert (record.stage, record.number) == (exchange.stage, exchange.number)
-        assert [(one.client, one.data) for one in record.down] == list(exchange.requests.items())
-        assert [(one.client, one.data) for one in record.up] == replies
-        for one in (*record.down, *record.up):
-            assert one.data is not None
-            assert (one.size, one.sha256) == (len(one.data), hashlib.sha256(one.data).hexdigest())
-
-
-def test_message_lengths_do_not_depend_on_the_answers(any_case: Case) -> None:
-    sizes = []
-    for values in (np.zeros(3), np.full(3, 9.99), np.full(3, 1e9)):
-        run = Sums(any_case.make(), 4)
-        run.draw = lambda question: None  # type: ignore[method-assign]
-        run.values = dict.fromkeys(range(4), values)
-        run.moved = dict.fromkeys(range(4), 0)
-        run.ask(QUESTION), run.ask(QUESTION)
-        sizes.append([[len(data) for _, data in replies] for _, replies in run.engine.log])
-    # Plain answers carry how much was clipped as a number of its own length.
-    if run.protocol.name != "plain":
-        assert sizes[0] == sizes[1] == sizes[2]
-
-
-def test_what_a_sum_reveals_is_what_it_shows(any_case: Case) -> None:
-    run = Sums(any_case.make(), 4)
-    total = run.ask(QUESTION)
-    shown = run.transcript.of(Summed)[0].contributions
-    if run.protocol.reveals == "contributions":
-        assert total.contributions is not None and shown is not None and set(shown) == set(range(4))
-    else:
-        assert total.contributions is None and shown is None
-    assert run.transcript.of(Began)[0].opens_to == run.protocol.opens_to
-
-
-def test_a_sum_says_in_words_who_must_be_honest_and_how_many_may_collude(
-    any_case: Case,
-) -> None:
-    declared = any_case.make().assumptions
-    for said in (declared.honest, declared.colluding, declared.besides):
-        assert len(said.split()) > 3 and not said.endswith(".") and said in str(declared)
-
-
-def test_clients_answer_in_the_declared_stages_and_in_no_other(any_case: Case) -> None:
-    run = Sums(any_case.make(), 4)
-    began: list[tuple[str, bool]] = []
-    answer = run.answerer
-
-    def watched(client: int) -> Any:
-        def answers(question: Any, index: int) -> Any:
-            began[-1] = (began[-1][0], True)
-            return answer(client)(question, index)
-
-        return answers
-
-    for client, one in run.clients.items():
-        one._answerer = watched(client)
-    run.engine.before = lambda exchange: began.append((exchange.stage, False))
-    run.ask(QUESTION), run.ask(QUESTION)
-    run.federation.close()
-    declared = {one.name: one for one in run.protocol.stages}
-    assert len(declared) == len(run.protocol.stages) and {name for name, _ in began} <= set(declared)
-    assert any(answered for _, answered in began)
-    for name, answered in began:
-        assert declared[name].answers is answered, name
-    assert run.transcript.of(Began)[0].answer_stages == answer_stages(run.protocol.stages)
-    assert all(len(one.unheard.split()) > 3 for one in declared.values())
