@@ -312,8 +312,7 @@ def defences() -> None:
     """What does not stop differencing."""
     policies = {f"minimum count {p}": ClientPolicy(min_count=p) for p in (1, 2, 5)}
     policies["counts to multiples of 5"] = ClientPolicy(count_multiple=5)
-    # Minimum counts suppress kfed's own start too, so that these runs begin at random.
-    for init in ("random", "coreset"):
+    for init in ("coreset", "kfed", "random"):
         for name, policy in policies.items():
             data = [real("breast_cancer", seed) for seed in range(5)]
             runs = (fitted(c, 10, s, n_init=10, init=init, policy=policy) for s, c in enumerate(data))

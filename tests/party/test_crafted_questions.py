@@ -15,8 +15,10 @@ from privfed.core.domain import Ranges
 from privfed.core.federation import Federation
 from privfed.core.justified import CENTERS_WITHOUT, cells_wanted, most_cells, most_centers
 from privfed.core.question import Question
+from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.federation.over import open_over
+from privfed.federation.simulation import Simulation
 from privfed.questions.bounded_sums import DistanceHistogram, GridSums, HashSums
 from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums
@@ -74,6 +76,23 @@ def test_as_many_cells_as_are_justified_are_answered_and_min_count_reads_them() 
     planes = cells(10, n_planes=int(np.log2(most_cells(3, 10, 8, 64))))
     assert lone_rows(federation(10), planes) > 0
     assert lone_rows(federation(10, min_count=10, **GUARDS), planes) == 0
+
+
+def test_two_equal_sums_with_one_client_named_lost_give_what_stands_alone_in_justified_cells() -> None:
+    # SECURITY.md: as long as clients answered about any number of cells this gave all 40 rows of client 3.
+    lost = Simulation(faults=[Fault(3, "collect", "lost-reply", sums=frozenset({2}))])
+    policy = ClientPolicy(min_clients=8, max_answers=2, probing_guard=True, max_jumps=0, fixed_cohorts=True)
+    words: dict[str, Any] = {"protocol": "masked", "domain": DOMAIN, "policy": policy, "engine": lost}
+    asked = open_over(clients(), n_clusters=3, **words)
+    grid = cells(2, per_axis=4)
+    whole, others = (asked.ask(Ask(grid)) for _ in range(2))
+    assert 3 in whole.contributors and 3 in others.dropped
+    own = whole.statistics["sum"] - others.statistics["sum"]
+    alone = own[np.rint(whole.statistics["count"] - others.statistics["count"]) == 1]
+    found = np.abs(clients()[3][:, None] - alone[None]).max(axis=2) < 1e-6
+    assert 1 <= found.any(axis=1).sum() <= 6
+    with pytest.raises(RefusedError, match="policy:max_answers"):
+        asked.ask(Ask(grid))
 
 
 @pytest.mark.parametrize(

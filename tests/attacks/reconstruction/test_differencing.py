@@ -305,7 +305,7 @@ def test_rounds_of_five_local_steps_that_ended_on_the_way_show_rows_too() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "init", "least"), [(5, "kfed", 0.604), (5, "coreset", 0.751)])
+@pytest.mark.parametrize(("steps", "init", "least"), [(5, "kfed", 0.62), (5, "coreset", 0.80)])
 def test_several_local_steps_leave_most_rows(steps: int, init: str, least: float) -> None:
     # docs/attacks/differencing.md and not-sufficient.md: breast_cancer, one client of five, ten restarts.
     reports = []
