@@ -139,7 +139,7 @@ def audit_noises(noises: Mapping[str, npt.ArrayLike], *, confidence: float = 0.9
     arrays = {name: np.atleast_2d(np.asarray(noise, dtype=np.float64)) for name, noise in noises.items()}
     runs = {array.shape[0] for array in arrays.values()}
     if len(runs) != 1:
-        raise ArgumentError(f"every release needs noise of the same runs, got {sorted(runs)} of them.")
+        raise ArgumentError(f"every release needs the same number of runs, got {sorted(runs)}.")
     pairs = [(a, b, *_aligned(arrays[a], arrays[b])) for a, b in combinations(arrays, 2)]
     if runs != {1}:
         pairs += [(name, name, array[:-1].ravel(), array[1:].ravel()) for name, array in arrays.items()]

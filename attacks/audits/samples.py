@@ -215,7 +215,7 @@ def _releases(inside: npt.ArrayLike, outside: npt.ArrayLike) -> tuple[FloatArray
             f"got {sides[0].shape} and {sides[1].shape}."
         )
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise ArgumentError("releases must be finite; encode what is missing as a number of its own.")
+        raise ArgumentError("releases must be finite; encode missing values as a number.")
     return first, second
 
 

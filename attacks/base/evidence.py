@@ -238,8 +238,8 @@ def _box(view: View) -> tuple[FloatArray, FloatArray]:
     named = [question.ranges for question in map(asked, view.sums) if question is not None]
     if not named:
         raise ArgumentError(
-            f"the view of {view.party!r} shows no question: there is nothing to start from. Attack what "
-            "clients or the server that opens the totals saw."
+            f"the view of {view.party!r} shows no question, so there is nothing to attack. Use the view "
+            "of a client, or of a server that opens the totals."
         )
     narrow = min(named, key=lambda ranges: float(ranges.width.sum()))
     return narrow.low, narrow.high

@@ -88,8 +88,8 @@ class FuzzyInversion(PassiveAttack[Points]):
         public = prior.guesses(_PUBLIC, rng)
         if public is None:
             raise ArgumentError(
-                "the search needs somewhere to start: pass public rows, Prior(sample=...), or the ends of "
-                "their values, Prior(low=..., high=...)."
+                "the search needs points to start from: pass public rows, Prior(sample=...), or their "
+                "ranges, Prior(low=..., high=...)."
             )
         n, name = count_rows(answers), self.name
         if n * public.shape[1] > self.most_unknowns:

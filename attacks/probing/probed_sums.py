@@ -125,7 +125,7 @@ class ProbedSums:
         own = self._client is not None and not self._inconsistent
         told = seen.answers.get(self._client or 0) if own else seen.total
         if told is None:
-            raise PolicyError("the server does not read what it attacks.")
+            raise PolicyError("the server cannot read the answers that it attacks.")
         return told["count"].copy(), told["sum"].copy()
 
     def _question(self, centers: FloatArray) -> Question:
@@ -150,7 +150,7 @@ class ProbedSums:
             while True:
                 seen = self._oracle.ask(ask.question, limits=ask.limits)
                 if seen.total is None:
-                    raise PolicyError("the server reads no totals.")
+                    raise PolicyError("the server cannot read totals.")
                 noise = None
                 if isinstance(seen.question, Noised):
                     noise = seen.question.noise_std(len(seen.contributors))

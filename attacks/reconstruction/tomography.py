@@ -59,8 +59,8 @@ class Tomography(PassiveAttack[Particles]):
         particles = prior.guesses(self.n_particles, rng)
         if particles is None:
             raise ArgumentError(
-                "tomography starts from public knowledge: pass rows, Prior(sample=...), or the ends of their "
-                "values, Prior(low=..., high=...)."
+                "tomography starts from public knowledge: pass rows, Prior(sample=...), or their ranges, "
+                "Prior(low=..., high=...)."
             )
         if prior.colluders:
             view = without_colluders(view, prior.colluders)

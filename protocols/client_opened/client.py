@@ -108,7 +108,7 @@ class GroupClient:
         try:
             message = channel.open_down(envelope, OpenRequest)
             if envelope.stage != COLLECT or envelope.number <= before.last:
-                raise _misplaced("not a sum to come")
+                raise _misplaced("not an upcoming sum")
             group = self._admit(before, envelope.number, message)
             for sealed in message.totals:
                 # If this client's reply was lost, the coordinator sends again totals that it has opened.
@@ -195,7 +195,7 @@ class GroupClient:
         """
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
-            raise _misplaced("a sum that is open")
+            raise _misplaced("a sum that is already open")
         label = self._replica.ask(index).cohort
         attempt = self._attempt(group, number, index, group.lost)
         if self._me not in attempt.members:

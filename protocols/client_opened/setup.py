@@ -79,7 +79,7 @@ class GroupSetup:
         if code is not None:
             raise PolicyError(code)
         if again and not state.key:
-            raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
+            raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
         state = closed(state) if equal(state.agreement, agreement.digest) else State()

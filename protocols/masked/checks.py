@@ -33,7 +33,7 @@ def check_slot(keys: Fit, slot: Slot) -> None:
         or slot.cohort < 0
         or (known is not None and known.sent.cohort != slot.cohort)
     ):
-        raise MessageError("not a sum to come", sender="the coordinator", stage="prepare")
+        raise MessageError("not an upcoming sum", sender="the coordinator", stage="prepare")
 
 
 def check_label(configuration: Configuration, label: int) -> None:
@@ -87,7 +87,7 @@ def check_pending(keys: Fit, number: int) -> Pending:
     Stops a server that asks twice with different stories, or for a sum that a later one has closed.
     """
     if keys.pending is None or keys.pending.number != number or number != keys.last:
-        raise MessageError("not the sum in flight", sender="the coordinator", stage="unmask")
+        raise MessageError("not the latest sum, or unmasked already", sender="the coordinator", stage="unmask")
     return keys.pending
 
 

@@ -138,7 +138,7 @@ class MaskedClient:
         if code is not None:
             raise PolicyError(code)
         if again and state.keys is not None:
-            raise MessageError("of a fit that is set up", sender="the coordinator", stage="advertise")
+            raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
         answered = state.answered if state.keys is None else state.keys.answered

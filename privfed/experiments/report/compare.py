@@ -100,7 +100,7 @@ def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], str]]:
             f"{folder} holds no {FILE}; name a folder that 'privfed tradeoff' wrote."
         ) from None
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
-        raise RunFolderError(f"{folder / FILE} is damaged; write it anew with 'privfed tradeoff'.") from None
+        raise RunFolderError(f"{folder / FILE} is damaged; write it again with 'privfed tradeoff'.") from None
 
 
 def compare(first: Configurations, second: Configurations) -> Comparison:
