@@ -92,7 +92,7 @@ class PlainClient:
 
 
 class PlainSession:
-    """The coordinator's side of plain sums."""
+    """Coordinates plain sums."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration

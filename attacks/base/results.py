@@ -1,4 +1,4 @@
-"""What attacks claim, and how claims are scored against the truth.
+"""The claims of attacks, and their scoring against the truth.
 
 The truth enters only here, in `evaluate`; nothing in a report flows back into an attack.
 """

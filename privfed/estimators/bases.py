@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
 
     class BaseEstimator:
-        """What type checkers know of scikit-learn's."""
+        """Declares to type checkers what scikit-learn's class has."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
         def set_params(self, **params: Any) -> Self: ...  # noqa: D102
         def __getstate__(self) -> dict[str, Any]: ...
 
     class ClassNamePrefixFeaturesOutMixin:
-        """What type checkers know of scikit-learn's."""
+        """Declares to type checkers what scikit-learn's class has."""
 
         def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
 
     class OneToOneFeatureMixin:
-        """What type checkers know of scikit-learn's."""
+        """Declares to type checkers what scikit-learn's class has."""
 
         def get_feature_names_out(self, input_features: Any = None) -> Any: ...  # noqa: D102
 
     class ClusterMixin:
-        """What type checkers know of scikit-learn's."""
+        """Declares to type checkers what scikit-learn's class has."""
 
     class TransformerMixin:
-        """What type checkers know of scikit-learn's."""
+        """Declares to type checkers what scikit-learn's class has."""
 
         def set_output(self, *, transform: str | None = None) -> Self: ...  # noqa: D102
 

@@ -200,7 +200,7 @@ class FKM(_OverCenters):
 
 @parameters
 class KFED(_OverCenters):
-    """One-shot federated k-means (Dennis, Li, Smith 2021, Algorithm 2).
+    """k-FED, one-shot federated k-means (Dennis, Li, Smith 2021, Algorithm 2).
 
     Each client clusters its own rows once; a k-means of all clients' centroids, all with weight one, gives
     the clusters. With `merge="summed"` each step of that k-means is one secure sum, so nobody sees a client's

@@ -41,7 +41,9 @@ def knowledge_gap(
     """
     ours, theirs = _centers("found", found), _centers("true", true)
     if ours.shape[1] != theirs.shape[1]:
-        raise ArgumentError(f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}; pass equal columns.")
+        raise ArgumentError(
+            f"found has {ours.shape[1]} columns, true has {theirs.shape[1]}; pass equal columns."
+        )
     if pairing not in ("one-to-one", "nearest", "order"):
         raise ArgumentError(f'pairing must be "one-to-one", "nearest" or "order", got {pairing!r}.')
     if pairing != "nearest" and len(ours) != len(theirs):

@@ -36,7 +36,7 @@ def _misplaced(reason: str) -> MessageError:
 
 
 class GroupClient:
-    """One client.
+    """Answers, for one client, the questions that the opened totals imply.
 
     Args:
         position: the client's number on the wire.

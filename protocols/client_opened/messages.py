@@ -20,7 +20,7 @@ Tag = Annotated[bytes, msgspec.Meta(min_length=RECEIPT_BYTES, max_length=RECEIPT
 
 
 class Joined(Message, frozen=True):
-    """Up, stage "prepare": the list is valid. The leader's message also brings the group's secret.
+    """Confirms the list (up, stage "prepare"). The leader's message also brings the group's secret.
 
     `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
     empty from clients other than the leader. `public` is what the scheme shows to the coordinator (a public
@@ -44,7 +44,7 @@ class Sealed(Message, frozen=True):
 
 
 class OpenRequest(Message, frozen=True):
-    """Down, stage "collect": the totals that this client lacks; it answers the question that they imply.
+    """Brings a client the totals that it lacks, and asks the question that they imply (down, "collect").
 
     `asks` is false if the request only delivers the last total. `invitation` is the group's secret, sealed
     by the leader for this client; it is sent until the client has answered once.
@@ -58,7 +58,7 @@ class OpenRequest(Message, frozen=True):
 
 
 class Contribution(Message, frozen=True):
-    """Up, stage "collect": a tag over all totals so far, the cohort, and the client's sealed answer.
+    """Brings a tag over all totals so far, the cohort, and the client's sealed answer (up, "collect").
 
     `body` is empty from a client that is not in the cohort.
     """

@@ -56,7 +56,7 @@ class Relayed:
 
 
 class Relay:
-    """The coordinator.
+    """Coordinates sums that it cannot open.
 
     Args:
         agreement: configuration and registry.

@@ -51,7 +51,7 @@ class Adder(Protocol):
 
 
 class Scheme(Protocol):
-    """How answers are sealed, added and opened."""
+    """Seals, adds and opens answers."""
 
     @property
     def whole(self) -> bool:

@@ -46,7 +46,7 @@ from privfed.protocols.setup.rules import bitmap
 
 
 class GroupSetup:
-    """One client's side of the set-up.
+    """Sets up a group on one client's side.
 
     Args:
         position: the client's number on the wire.

@@ -1,4 +1,4 @@
-"""What a client of sums that clients open remembers between messages. Its repr shows no secret.
+"""The state that a client of sums that clients open keeps between messages. Its repr shows no secret.
 
 A stored state must not be restored from a copy: see `privfed.party.state`.
 """

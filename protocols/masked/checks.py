@@ -87,7 +87,9 @@ def check_pending(keys: Fit, number: int) -> Pending:
     Stops a server that asks twice with different stories, or for a sum that a later one has closed.
     """
     if keys.pending is None or keys.pending.number != number or number != keys.last:
-        raise MessageError("not the latest sum, or unmasked already", sender="the coordinator", stage="unmask")
+        raise MessageError(
+            "not the latest sum, or unmasked already", sender="the coordinator", stage="unmask"
+        )
     return keys.pending
 
 

@@ -71,7 +71,7 @@ _STAGES = {"PrepareRequest": "prepare", "CollectRequest": "collect", "UnmaskRequ
 
 
 class MaskedClient:
-    """One client.
+    """Answers masked sums for one client.
 
     Args:
         position: the client's number on the wire.

@@ -21,19 +21,19 @@ class Preparation(Message, frozen=True):
 
 
 class PrepareRequest(Message, frozen=True):
-    """Down: prepare for future sums."""
+    """Asks a client to prepare for future sums (down)."""
 
     upcoming: tuple[Slot, ...]
 
 
 class Prepared(Message, frozen=True):
-    """Up: preparations."""
+    """Brings a client's preparations (up)."""
 
     preparations: tuple[Preparation, ...]
 
 
 class CollectRequest(Message, frozen=True):
-    """Down: the question, who is prepared, and what each prepared neighbour made for this client.
+    """Brings the question, who is prepared, and what prepared neighbours made for this client (down).
 
     `prepared` has one byte for each member of the cohort; `mask_keys`, `seed_hashes` and `boxes` hold one
     part for each prepared neighbour, in the graph's order.
@@ -50,7 +50,7 @@ class CollectRequest(Message, frozen=True):
 
 
 class Upload(Message, frozen=True):
-    """Up: the masked answer, a receipt for each prepared neighbour, and preparations."""
+    """Brings the masked answer, a receipt for each prepared neighbour, and preparations (up)."""
 
     words: memoryview
     receipts: bytes
@@ -58,7 +58,7 @@ class Upload(Message, frozen=True):
 
 
 class UnmaskRequest(Message, frozen=True):
-    """Down: which neighbours were lost after preparing, and the others' receipts for this client."""
+    """Names neighbours that were lost after preparing, and brings the others' receipts (down)."""
 
     dead: bytes
     receipts: bytes
@@ -66,7 +66,7 @@ class UnmaskRequest(Message, frozen=True):
 
 
 class Unmasking(Message, frozen=True):
-    """Up: shares of the living neighbours' answer keys; sealed, shares of their seeds and of lost ones' keys.
+    """Brings shares of neighbours' answer keys and, sealed, of living ones' seeds and lost ones' keys (up).
 
     `left_out` names living neighbours whose receipt is invalid; the client gives no share of theirs.
     """

@@ -1,4 +1,4 @@
-"""What a client of masked sums remembers between messages. It serialises, and its repr shows no secret.
+"""The state that a client of masked sums keeps between messages. Its repr shows no secret.
 
 A stored state must not be restored from a copy: see `privfed.party.state`.
 """

@@ -23,14 +23,14 @@ Stage = Literal["prepare", "collect", "unmask"]
 
 
 class AdvertiseRequest(Message, frozen=True):
-    """Down, in clear: begin a fit."""
+    """Begins a fit (down, in clear)."""
 
     fit: Key
     agreement: Key
 
 
 class Advertisement(Message, frozen=True):
-    """Up, in clear: a fresh X25519 key of the client, signed by its identity."""
+    """Brings a fresh X25519 key of the client, signed by its identity (up, in clear)."""
 
     key: Key
     signature: bytes
@@ -52,7 +52,7 @@ class Slot(Message, frozen=True):
 
 
 class RosterRequest(Message, frozen=True):
-    """Down, in clear: who takes part, the coordinator's own signed key, and the first sums."""
+    """Lists who takes part, the coordinator's own signed key, and the first sums (down, in clear)."""
 
     clients: tuple[Listed, ...]
     key: Key

@@ -1,4 +1,4 @@
-"""What a party of masked sums was given before the fit, and the numbers that follow from it.
+"""The agreement that a party of masked sums has before the fit, and the numbers that follow from it.
 
 Notation of docs/protocols/masked.md: a cohort has n clients, each with d neighbours, at most c of them
 colluders; an opened sum has at least m honest clients; t shares open a secret. `sizes` computes them.

@@ -29,7 +29,7 @@ SCORED = "these figures are scored against the clients' rows: the claim does not
 
 
 class AttackNames(click.Option):
-    """An option whose help lists the attacks that are registered when it is shown."""
+    """Lists in its help the attacks that are registered when it is shown."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help, with the names of attacks."""

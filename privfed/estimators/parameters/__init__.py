@@ -1,1 +1,1 @@
-"""Parameters of estimators, said once: how they are declared, and what several estimators share."""
+"""Parameters of estimators, each declared once: the mechanism, and groups that several estimators share."""

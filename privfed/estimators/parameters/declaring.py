@@ -1,12 +1,12 @@
-"""Parameters declared in a class's body: type, default and text stand together, and are said once.
+"""Declares parameters in a class's body, where type, default and text are together and written once.
 
     @parameters
     class Rounds:
         tol: float = parameter(default=1e-6, text="a run stops when the centroids move by less.")
 
-`@parameters` writes the constructor, which does what scikit-learn asks for: it stores what it is given, and
-no more. It completes the docstring too (`privfed.estimators.parameters.docstrings`). A class that declares a
-parameter of a base again changes its default, and its text where it gives one.
+`@parameters` writes the constructor, which only stores its arguments, as scikit-learn requires. It also
+completes the docstring (`privfed.estimators.parameters.docstrings`). A class that redeclares a parameter of a
+base changes its default, and its text if it gives one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _Class = TypeVar("_Class", bound=type)
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """One parameter of an estimator.
+    """Describes a parameter of an estimator.
 
     Args:
-        default: what it is where nothing is given.
-        text: what the docstring says of it; empty where a base says it.
+        default: default value.
+        text: description in the docstring; empty if that of a base holds.
         kw_only: whether it is given by name only.
-        annotation: its type, as it is written.
+        annotation: its type, as written.
     """
 
     default: Any
@@ -39,7 +39,7 @@ class Parameter:
 
     @property
     def summary(self) -> str:
-        """The text up to its first semicolon or full stop, as a sentence: for help on the command line."""
+        """The text up to its first semicolon or full stop, as a sentence for help on the command line."""
         first = self.text.partition(";")[0].partition(". ")[0].rstrip(".")
         return f"{first[0].upper()}{first[1:]}."
 
@@ -48,8 +48,8 @@ def parameter(*, default: Any, text: str = "", kw_only: bool = True) -> Any:
     """Declare a parameter in the body of a class under `@parameters`.
 
     Args:
-        default: what it is where nothing is given; never a list or another value that can change.
-        text: what the docstring says of it; empty to keep the text of a base.
+        default: default value; never a list or another mutable value.
+        text: description in the docstring; empty to keep that of a base.
         kw_only: whether it is given by name only.
     """
     return Parameter(default, text, kw_only)
@@ -57,7 +57,7 @@ def parameter(*, default: Any, text: str = "", kw_only: bool = True) -> Any:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
 def parameters(kind: _Class) -> _Class:
-    """Give a class the constructor and the docstring of the parameters that it and its bases declare."""
+    """Give a class a constructor and docstring for the parameters that it and its bases declare."""
     own = {name: one for name, one in vars(kind).items() if isinstance(one, Parameter)}
     for name in own:
         # An instance has a value; its class has none.
@@ -75,9 +75,9 @@ def parameters(kind: _Class) -> _Class:
 
 
 def parameters_of(kind: type) -> dict[str, Parameter]:
-    """Return the parameters of a class by name: those given by position, its own, then those of its bases.
+    """Return the parameters of a class by name: positional ones, its own, then those of its bases.
 
-    One that is declared again keeps the place of its first declaration.
+    A redeclared parameter keeps the place of its first declaration.
     """
     owns: list[dict[str, Parameter]] = [vars(base).get("_own_parameters", {}) for base in kind.__mro__]
     places = {name: place for place, name in enumerate(name for own in owns for name in own)}
@@ -86,7 +86,7 @@ def parameters_of(kind: type) -> dict[str, Parameter]:
 
 
 def _constructor(declared: dict[str, Parameter]) -> Callable[..., None]:
-    """Return an `__init__` that stores its arguments, and tells its signature to whoever inspects it."""
+    """Return an `__init__` that stores its arguments and has the signature of the parameters."""
     signature = inspect.Signature(
         [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         + [

@@ -1,8 +1,8 @@
-"""Docstrings of classes, completed by what is written at their parameters and at their bases.
+"""Completes docstrings of classes with the texts of their parameters, and with sections of their bases.
 
-A docstring in Google's form has sections: a heading in the first column, and entries of the form
-"name: text" below it. "Args:" comes from the parameters; an entry of a base's "Attributes:" or "Raises:"
-holds for the classes below it, unless they write one of the same name.
+A docstring in Google's style has sections: a heading in the first column, and entries of the form
+"name: text" below it. "Args:" comes from the parameters. Entries of a base's "Attributes:" and "Raises:" are
+inherited, unless a class has an entry with the same name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def documented(kind: type, texts: dict[str, str]) -> str | None:
 
     Args:
         kind: the class, whose own docstring has no "Args:".
-        texts: what is said of its parameters, by name.
+        texts: descriptions of its parameters, by name.
     """
     own = vars(kind)["__doc__"]
     if own is None:
@@ -30,7 +30,7 @@ def documented(kind: type, texts: dict[str, str]) -> str | None:
 
 
 def _gathered(kind: type, heading: str) -> dict[str, str]:
-    """Return a section's entries of a class and its bases; the nearest of a name holds."""
+    """Return a section's entries from a class and its bases; of equal names the nearest holds."""
     found: dict[str, str] = {}
     for base in kind.__mro__[:-1]:
         entries = _entries(vars(base)["__doc__"] or "", heading)
@@ -39,7 +39,7 @@ def _gathered(kind: type, heading: str) -> dict[str, str]:
 
 
 def _lead(doc: str) -> str:
-    """Return what stands before the first section that is completed."""
+    """Return the text before the first section that is completed."""
     lines = inspect.cleandoc(doc).splitlines()
     ends = [number for number, line in enumerate(lines) if line in _INHERITED]
     return "\n".join(lines[: min(ends, default=len(lines))]).rstrip()

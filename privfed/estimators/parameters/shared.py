@@ -1,4 +1,4 @@
-"""Parameters that several estimators share, in groups that an estimator's class inherits from."""
+"""Parameters that several estimators share, in groups that their classes inherit from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @parameters
 class Surroundings:
-    """Where and how a fit runs, over which sum, and what protects its clients: of every estimator."""
+    """Declares where and how a fit runs, over which sum, and what protects clients; for every estimator."""
 
     protocol: str | SecureSum = parameter(
         default="masked",
@@ -55,14 +55,14 @@ class Surroundings:
 
 @parameters
 class Clusters:
-    """How many clusters: of every clustering estimator."""
+    """Declares the number of clusters; for every clustering estimator."""
 
     n_clusters: int = parameter(default=5, text="number of clusters.", kw_only=False)
 
 
 @parameters
 class Cohorts:
-    """Who is asked in which round."""
+    """Declares which clients are asked in which round."""
 
     clients_per_round: int | None = parameter(
         default=None,
@@ -76,7 +76,7 @@ class Cohorts:
 
 @parameters
 class Rounds:
-    """How long a run goes on."""
+    """Declares how long a run continues."""
 
     tol: float = parameter(
         default=1e-6,
@@ -87,7 +87,7 @@ class Rounds:
 
 @parameters
 class Patience:
-    """When a run may stop early, and when it does although its centers still move."""
+    """Declares when a run may stop, and when it stops although its centers still move."""
 
     min_iter: int = parameter(default=1, text="fewest rounds before `tol` may stop a run.")
     patience: int | None = parameter(
@@ -98,7 +98,7 @@ class Patience:
 
 @parameters
 class Starts:
-    """From which centers runs begin, and how many of them."""
+    """Declares from which centers runs start, and how many restarts there are."""
 
     n_init: int = parameter(default=1, text="restarts, of which the best is kept; by inertia.")
     init: Any = parameter(
@@ -109,7 +109,7 @@ class Starts:
 
 
 class Fixed:
-    """What the library reads of every clustering estimator, for those without such a parameter."""
+    """Gives values to attributes that the library reads, for estimators without such parameters."""
 
     clients_per_round: int | None = None
     cohorts: Sequence[Sequence[int]] | None = None
@@ -122,7 +122,7 @@ class Fixed:
 
 @parameters
 class LocalSteps:
-    """How far a client goes in a round."""
+    """Declares how many steps a client takes in a round."""
 
     local_iter: int = parameter(default=5, text="most steps of a client in a round.")
     local_tol: float | None = parameter(
@@ -133,7 +133,7 @@ class LocalSteps:
 
 @parameters
 class ServerSteps:
-    """How far the server moves the centroids in a round."""
+    """Declares how far the server moves the centroids in a round."""
 
     learning_rate: float = parameter(
         default=1.0, text="in (0, 1]: how far the centers go towards the aggregated ones."
@@ -143,7 +143,7 @@ class ServerSteps:
 
 @parameters
 class LocalCenters:
-    """What is done with the centers of the clients' own clusters."""
+    """Declares how the centers of the clients' own clusters are used."""
 
     min_cluster_size: int = parameter(
         default=2, text="a client leaves out centers of fewer rows; 1 keeps all."
