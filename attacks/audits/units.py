@@ -22,6 +22,7 @@ import numpy as np
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Mechanism, Neighbours, Unit
 from privfed.core.question import ClientData, centers_of, parts_of, question_from_bytes
 from privfed.core.transcript import Asked, Transcript
 from privfed.errors import ArgumentError, PrivacyError
@@ -86,7 +87,7 @@ def audit_units(
     terms = agreed.privacy
     questions = [_with_few_rows(_noised(record)) for record in transcript.of(Asked)]
     rows = 1
-    if terms.unit == "client":
+    if terms.unit == Unit.CLIENT:
         divided = [asked.inner.rows for asked in questions if isinstance(asked.inner, ClientLengths)]
         rows = LARGE * int(max([1.0, *divided]))
     units = np.repeat(_pairs(questions, rng)[:, :, None], rows, axis=2)
@@ -95,7 +96,7 @@ def audit_units(
     bits: RandomBits = RehearsalBits(rng) if terms.rehearsal else SecureBits()
     inside, outside = _drawn(releases, worst, trials, bits)
     # Only for Gaussian noise is the whole trade-off curve claimed.
-    noise: Noise = "gaussian" if terms.mechanism == "gaussian" else "any"
+    noise: Noise = "gaussian" if terms.mechanism == Mechanism.GAUSSIAN else "any"
     claimed = claim or Claim(epsilon=terms.epsilon, delta=terms.delta, noise=noise)
     return audit_samples(inside, outside, claim=claimed, confidence=confidence)
 
@@ -146,7 +147,7 @@ def _pairs(questions: Sequence[Noised], rng: np.random.Generator) -> FloatArray:
     return ranges.clip(np.concatenate(pairs))
 
 
-def _release(question: Noised, units: FloatArray, neighbours: str, noising: int) -> Release:
+def _release(question: Noised, units: FloatArray, neighbours: Neighbours, noising: int) -> Release:
     """Return how far each unit moves the total; `units` has shape (n_pairs, 2, n_rows, n_features)."""
     sizes = [int(np.prod(entry.shape)) for entry in question.inner.spec.entries]
     stds = question.noise_std(noising)
@@ -159,7 +160,11 @@ def _release(question: Noised, units: FloatArray, neighbours: str, noising: int)
             for pair in units
         ]
     )
-    shifts = answers.reshape(-1, len(steps)) if neighbours == "add-remove" else answers[:, 0] - answers[:, 1]
+    shifts = (
+        answers.reshape(-1, len(steps))
+        if neighbours == Neighbours.ADD_REMOVE
+        else answers[:, 0] - answers[:, 1]
+    )
     return Release(shifts, sigma, question)
 
 

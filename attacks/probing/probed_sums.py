@@ -17,6 +17,7 @@ from privfed.attacks.base.interface import Asking
 from privfed.attacks.base.prior import Prior
 from privfed.core.conversation import Conversation, Setting, Total
 from privfed.core.domain import Box, FloatArray, Ranges
+from privfed.core.guarantee import Unit
 from privfed.core.question import Question
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
@@ -73,7 +74,7 @@ class ProbedSums:
         self.ranges = self._located(prior) if self._frame is None else self._frame.ranges
         self.center = (self.ranges.low + self.ranges.high) / 2
         self._limits: dict[str, float] | None = None
-        if self._frame is not None and setting.privacy is not None and setting.privacy.unit == "client":
+        if self._frame is not None and setting.privacy is not None and setting.privacy.unit == Unit.CLIENT:
             rows = self._driven(typical_size(self.ranges))
             self._limits = {"count": rows, **dict.fromkeys(("sum", "distance"), rows * self._frame.radius)}
         # All centroids except one are out of reach, so that all rows fall into the first or the second cell.

@@ -13,6 +13,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
 from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.data.writing import check_suffix
 from privfed.estimators.parameters.declaring import parameters_of
 from privfed.estimators.parameters.shared import (
@@ -236,25 +237,25 @@ declared_options = _stacked(
         "--unit",
         cls=Part,
         part_of=("privacy",),
-        type=click.Choice(["record", "client"]),
+        type=click.Choice(Unit.words()),
         help="The unit that is protected.",
     ),
     click.option(
         "--neighbours",
         cls=Part,
         part_of=("privacy",),
-        type=click.Choice(["add-remove", "replace-one"]),
+        type=click.Choice(Neighbours.words()),
         help="Which inputs count as neighbouring.",
     ),
     click.option(
         "--noise",
-        type=click.Choice(["distributed", "local", "server"]),
+        type=click.Choice(Noise.words()),
         help="Who adds the noise: the clients of a sum together (unless told otherwise), each client alone, "
         "or the server, to sums that only clients open.",
     ),
     click.option(
         "--mechanism",
-        type=click.Choice(["gaussian", "skellam"]),
+        type=click.Choice(Mechanism.words()),
         help="Distribution of the noise: discrete Gaussian unless told otherwise.",
     ),
     click.option(

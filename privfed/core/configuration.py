@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from privfed.core.domain import Ranges, check_private
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.core.justified import most_cells, most_centers
 from privfed.core.messages import Array, encode
 from privfed.core.question import Part, Question
@@ -155,26 +156,25 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Args:
         epsilon: of the guarantee for all totals of the fit together.
         delta: of the same guarantee.
-        unit: what is protected: one "record" (a row of one client) or one "client" (all its rows).
-        neighbours: "add-remove" or "replace-one" of that unit.
-        noise: who adds it. "distributed": the shares of a sum's honest clients together suffice; "local":
-            each client's share suffices alone; "server": the server adds it to sums that it cannot read.
+        unit: what is protected.
+        neighbours: which changes of that unit the guarantee compares.
+        noise: who adds it.
         budget: what all releases may cost together: mu^2 of the Gaussian-DP curve through (epsilon, delta);
             for Skellam noise the smaller budget of the Renyi bound.
         rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
         schedule: the server's noise for each sum of the fit, fixed before the first; empty for other noise.
-        mechanism: distribution of the noise, "gaussian" (discrete) or "skellam".
+        mechanism: distribution of the noise.
     """
 
     epsilon: float
     delta: float
-    unit: Literal["record", "client"]
-    neighbours: Literal["add-remove", "replace-one"]
-    noise: Literal["distributed", "local", "server"]
+    unit: Unit
+    neighbours: Neighbours
+    noise: Noise
     budget: float
     rehearsal: bool = False
     schedule: tuple[AddedNoise, ...] = ()
-    mechanism: Literal["gaussian", "skellam"] = "gaussian"
+    mechanism: Mechanism = Mechanism.GAUSSIAN
 
     def __post_init__(self) -> None:
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
@@ -219,13 +219,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def noising(self) -> int:
         """How many draws of a question's noise every opened sum is guaranteed to contain."""
-        alone = self.privacy is not None and self.privacy.noise != "distributed"
+        alone = self.privacy is not None and self.privacy.noise != Noise.DISTRIBUTED
         return 1 if alone else self.terms.honest
 
     @property
     def noised_by_server(self) -> bool:
         """Whether the server adds the noise, and clients answer without."""
-        return self.privacy is not None and self.privacy.noise == "server"
+        return self.privacy is not None and self.privacy.noise == Noise.SERVER
 
     @property
     def bounded(self) -> bool:

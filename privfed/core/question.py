@@ -23,6 +23,7 @@ from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration
 from privfed.core.definitions import same_definition
 from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
+from privfed.core.guarantee import Word
 from privfed.core.messages import Array, encode
 from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
@@ -291,6 +292,8 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
         held = values.pop(name)
         if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part | Question)):
             held = _read(Ranges if hint is Ranges else _known(str(held)), f"{name}.", values)
+        if isinstance(hint, type) and issubclass(hint, Word):
+            held = hint(str(held))
         if not _fits(held, hint):
             raise TypeError(name)
         built[one.name] = held

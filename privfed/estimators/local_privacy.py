@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from privfed.core.guarantee import Noise, Unit
 from privfed.core.question import ClientData
 from privfed.core.transcript import has_begun
 from privfed.errors import PrivacyError
@@ -42,12 +43,12 @@ def check_local(params: dict[str, Any], privacy: Privacy) -> None:
             "min_count and count_multiple of the policy depend on the data, and a client's centers replace "
             "its rows here, already protected by noise; leave these parameters out."
         )
-    if privacy.unit != "record":
+    if privacy.unit != Unit.RECORD:
         raise PrivacyError(
             'a client clusters its own rows: unit="client" has no bound here; use unit="record", or '
             'DWFKMeans with unit="client".'
         )
-    if privacy.noise == "server":
+    if privacy.noise == Noise.SERVER:
         raise PrivacyError(
             f"{FIXED_ONLY} Clients that cluster their own rows add noise of their own: "
             'noise="local" or "distributed".'
@@ -80,7 +81,7 @@ def own_centers(
     found, claim = [], None
     for i, data in enumerate(clients.here):
         folder = None if run_dir is None else Path(run_dir) / LOCAL / str(i)
-        own = replace(privacy, noise="local")
+        own = replace(privacy, noise=Noise.LOCAL)
         if privacy.noise_seed is not None:
             own = replace(own, noise_seed=(privacy.noise_seed + i) % 2**31)
         model = DPKMeans(n_clusters, protocol="plain", privacy=own, run_dir=folder, random_state=seed)

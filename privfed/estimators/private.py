@@ -13,6 +13,7 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.baselines import LloydBaseline
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans
 from privfed.core.conversation import Algorithm
+from privfed.core.guarantee import Unit
 from privfed.core.secure_sum import SecureSum
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
@@ -62,7 +63,7 @@ class DPKMeans(FederatedClusterer):
             raise ArgumentError(
                 "DPKMeans needs privacy=Privacy(...); without differential privacy use DWFKMeans."
             )
-        if self.method in ("fastlloyd", "lloyd") and self.privacy.unit == "client":
+        if self.method in ("fastlloyd", "lloyd") and self.privacy.unit == Unit.CLIENT:
             raise PrivacyError(
                 f'method={self.method!r} is a baseline for unit="record"; use method="coreset".'
             )

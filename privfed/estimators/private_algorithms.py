@@ -18,6 +18,7 @@ from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans, Steps
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
 from privfed.core.domain import FloatArray, Ranges
+from privfed.core.guarantee import Noise, Unit
 from privfed.core.question import Question
 from privfed.errors import PrivacyError
 from privfed.estimators.checks import check_init
@@ -68,7 +69,7 @@ def private_weighted(
     _check_common(params)
     check_weighting(weights, params["n_clusters"], n_features)
     step = params["local_iter"] == 1 and weights == "dynamic" and not params["relocate_empty"]
-    if not step and privacy.unit == "record":
+    if not step and privacy.unit == Unit.RECORD:
         what = (
             f"weights {weights!r} have"
             if weights != "dynamic"
@@ -98,7 +99,7 @@ def private_minibatch(params: dict[str, Any], privacy: Privacy, n_features: int,
     """
     _check_common(params)
     full = params["epochs"] == 1 and params["batch_size"] is None
-    if not full and privacy.unit == "record":
+    if not full and privacy.unit == Unit.RECORD:
         raise PrivacyError(
             "several epochs or batches have no useful bound for one record; use epochs=1 and "
             'batch_size=None, DPKMeans, or unit="client".'
@@ -126,7 +127,7 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
             "with local_iter=1."
         )
     step = params["local_iter"] == 1 and params["weight"] == "u^m"
-    if not step and privacy.unit == "record":
+    if not step and privacy.unit == Unit.RECORD:
         raise PrivacyError(
             "several local steps have no useful bound for one record; use local_iter=1 and "
             'weight="u^m", or unit="client".'
@@ -140,7 +141,7 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
 def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_features: int, seed: int) -> Private:
     init = check_init(params["init"], params["n_clusters"], n_features)
     words: dict[str, Any] = {"n_clusters": params["n_clusters"], "init": init, "steps": steps, "seed": seed}
-    if privacy.noise == "server":
+    if privacy.noise == Noise.SERVER:
         _check_fixed(params)
         return FixedKMeans(rounds=params["max_iter"], **words)
     # Capped, so that larger max_iter, which have no effect under noise, describe the same algorithm.

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.selection import PrivateSelection
 from privfed.core.configuration import CohortRule
+from privfed.core.guarantee import Noise
 from privfed.core.transcript import Exchanged, Summed
 from privfed.errors import PrivacyError
 from privfed.estimators.base import FederatedClusterer
@@ -70,7 +71,7 @@ def choose_privately(
     Raises:
         PrivacyError: the estimator or the index cannot be computed on a coreset.
     """
-    if privacy.noise == "server":
+    if privacy.noise == Noise.SERVER:
         raise PrivacyError(FIXED_ONLY)
     seed = model._seed(resume)
     algorithm = clone(model).set_params(n_clusters=max(candidates))._algorithm(clients.n_features, seed)

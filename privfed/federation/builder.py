@@ -22,6 +22,7 @@ from privfed.core.connection import Engine, Opening
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain
 from privfed.core.federation import Federation, Watcher
+from privfed.core.guarantee import Noise
 from privfed.core.messages import Array
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import DECLARED, SecureSum
@@ -153,7 +154,7 @@ class FederationRequest:
         """
         configuration = self._agreed()
         privacy = self.privacy
-        if privacy is None or privacy.noise != "server":
+        if privacy is None or privacy.noise != Noise.SERVER:
             return configuration
         if self.secure_sum.opens_to != "clients":
             raise ArgumentError(

@@ -14,6 +14,7 @@ from privfed.core.configuration import PrivacyTerms
 from privfed.core.conversation import Ask, Conversation, Total
 from privfed.core.domain import Ball
 from privfed.core.federation import Federation
+from privfed.core.guarantee import Neighbours, Unit
 from privfed.core.question import Question
 from privfed.core.statistics import Statistics
 from privfed.privacy.bounds import RecordBounded
@@ -54,11 +55,11 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
     if terms is None:
         return _alone(federation, Ask(question, purpose=purpose)).statistics
     limits, size, share = question.client_limits, 1.0, 1.0 - 1e-9
-    if limits is None or terms.unit == "record":
+    if limits is None or terms.unit == Unit.RECORD:
         domain = federation.setting.domain
         bounded = question.bounded(domain.radius if isinstance(domain, Ball) else None)
         question = bounded
-        if terms.unit == "client" and isinstance(bounded, RecordBounded):
+        if terms.unit == Unit.CLIENT and isinstance(bounded, RecordBounded):
             share -= SIZES_SHARE
             size = driven(federation, typical_size(question.ranges, SIZES_SHARE))
             question = AsOneRecord(ranges=question.ranges, inner=bounded, rows=size)
@@ -79,6 +80,6 @@ def _names(question: Question) -> list[str]:
 
 def _paid(question: Question, terms: PrivacyTerms) -> list[str]:
     """Return the entries that share the budget; an entry that does not differ between neighbours is free."""
-    if not isinstance(question, RecordBounded) or terms.neighbours == "add-remove":
+    if not isinstance(question, RecordBounded) or terms.neighbours == Neighbours.ADD_REMOVE:
         return _names(question)
     return [name for name, bound in question.bounds.items() if bound.stay or bound.move]

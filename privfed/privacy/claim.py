@@ -13,22 +13,24 @@ from typing import Any
 import msgspec
 
 from privfed.core.configuration import Configuration, PrivacyTerms
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.privacy.ledger import Payment
 
 COMPOSED = {
-    "gaussian": "exact Gaussian differential privacy over all releases, discretisation charged",
-    "skellam": "Renyi differential privacy of Skellam noise over all releases, at an order fixed before",
+    Mechanism.GAUSSIAN: "exact Gaussian differential privacy over all releases, discretisation charged",
+    Mechanism.SKELLAM: "Renyi differential privacy of Skellam noise over all releases, "
+    "at an order fixed before",
 }
 """Mechanism -> description of how its releases are composed."""
 
-_UNITS = {"record": "one record (a row of one client)", "client": "one client (all its rows)"}
-_NEIGHBOURS = {"add-remove": "added or removed", "replace-one": "replaced by another"}
+_UNITS = {Unit.RECORD: "one record (a row of one client)", Unit.CLIENT: "one client (all its rows)"}
+_NEIGHBOURS = {Neighbours.ADD_REMOVE: "added or removed", Neighbours.REPLACE_ONE: "replaced by another"}
 _NOISE = {
-    "distributed": "the clients of a sum share it",
-    "local": "each client adds all of it by itself",
-    "server": "the server adds it to sums that it cannot read",
+    Noise.DISTRIBUTED: "the clients of a sum share it",
+    Noise.LOCAL: "each client adds all of it by itself",
+    Noise.SERVER: "the server adds it to sums that it cannot read",
 }
-_MECHANISMS = {"gaussian": "discrete Gaussian", "skellam": "Skellam"}
+_MECHANISMS = {Mechanism.GAUSSIAN: "discrete Gaussian", Mechanism.SKELLAM: "Skellam"}
 _REHEARSED = "none: a rehearsal, whose noise can be computed again"
 
 
@@ -39,10 +41,10 @@ class PrivacySpent:
     Args:
         epsilon: of the claim.
         delta: of the claim.
-        unit: what is protected, "record" or "client".
-        neighbours: of that unit, "add-remove" or "replace-one".
-        noise: who adds it, "distributed", "local" or "server".
-        mechanism: of the noise, "gaussian" or "skellam".
+        unit: what is protected.
+        neighbours: which changes of that unit the guarantee compares.
+        noise: who adds it.
+        mechanism: distribution of the noise.
         rehearsal: whether noise repeats with a seed; then nothing is claimed, and nobody is protected.
         composed: how the releases were composed.
         against: adversary -> the guarantee against it.
@@ -51,10 +53,10 @@ class PrivacySpent:
 
     epsilon: float
     delta: float
-    unit: str
-    neighbours: str
-    noise: str
-    mechanism: str
+    unit: Unit
+    neighbours: Neighbours
+    noise: Noise
+    mechanism: Mechanism
     rehearsal: bool
     composed: str
     against: dict[str, str]
@@ -65,8 +67,8 @@ class PrivacySpent:
         bounds = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
         if self.rehearsal:
             bounds = f"not private: a rehearsal of {bounds}; its noise repeats, and nobody is protected"
-        unit, neighbours = _UNITS.get(self.unit, self.unit), _NEIGHBOURS.get(self.neighbours, "")
-        who, kind = _NOISE.get(self.noise, ""), _MECHANISMS.get(self.mechanism, "")
+        unit, neighbours = _UNITS[self.unit], _NEIGHBOURS[self.neighbours]
+        who, kind = _NOISE[self.noise], _MECHANISMS[self.mechanism]
         # A rehearsal protects from nobody: one statement replaces those for each adversary.
         against = self.against if not self.rehearsal else {"anybody": _REHEARSED}
         return {
@@ -80,7 +82,7 @@ class PrivacySpent:
     @property
     def rows_are_public(self) -> bool:
         """Whether all neighbours have equally many rows, so that the number of rows is public."""
-        return (self.unit, self.neighbours) == ("record", "replace-one")
+        return (self.unit, self.neighbours) == (Unit.RECORD, Neighbours.REPLACE_ONE)
 
     @property
     def line(self) -> str:
@@ -147,7 +149,7 @@ def claimed(
     if terms is None:
         return None
     composed = COMPOSED[terms.mechanism]
-    if terms.noise == "server" and one_key:
+    if terms.noise == Noise.SERVER and one_key:
         composed += "; what floats lose in encryption is estimated, not proven"
     return PrivacySpent(
         epsilon=terms.epsilon,
@@ -177,7 +179,7 @@ def unless_rehearsed(claim: PrivacySpent | None) -> PrivacySpent | None:
 
 def _against(terms: PrivacyTerms, configuration: Configuration, one_key: bool) -> dict[str, str]:
     claim = f"({terms.epsilon:g}, {terms.delta:g})"
-    c, local = configuration.terms.colluders, terms.noise == "local" or configuration.noising == 1
+    c, local = configuration.terms.colluders, terms.noise == Noise.LOCAL or configuration.noising == 1
     colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
     against = {
         "readers of the model": claim,
@@ -185,7 +187,7 @@ def _against(terms: PrivacyTerms, configuration: Configuration, one_key: bool) -
         "the server": claim,
         "the server with clients": f"{claim} each client alone" if local else colluding,
     }
-    if terms.noise == "server":
+    if terms.noise == Noise.SERVER:
         against |= {
             "readers of the model": f"{claim} if the server adds the noise honestly",
             "a client": f"{claim} if the server adds the noise honestly",

@@ -21,9 +21,9 @@ import dp_accounting
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
+from privfed.core.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon
-from privfed.privacy.neighbours import Neighbours
 
 _SAMPLED = (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent)
 

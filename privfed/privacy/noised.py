@@ -20,6 +20,7 @@ import numpy as np
 from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Mechanism
 from privfed.core.question import ERRORS, AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, PolicyError
@@ -85,7 +86,7 @@ class Noised(Question):
             at unit "record" of shape (0,).
         rehearsal: draw the noise from the simulation's generator: it repeats, and protects nobody.
         by_server: clients answer without noise; the server adds one draw of `sigma` to their sum.
-        mechanism: distribution of the noise, "gaussian" (discrete) or "skellam".
+        mechanism: distribution of the noise.
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
@@ -94,7 +95,7 @@ class Noised(Question):
     limits: FloatArray
     rehearsal: bool
     by_server: bool = False
-    mechanism: str = "gaussian"
+    mechanism: Mechanism = Mechanism.GAUSSIAN
 
     def __post_init__(self) -> None:
         n_entries = len(self.inner.spec.entries)
@@ -105,8 +106,7 @@ class Noised(Question):
         self._check_bounds()
         if not (np.isfinite(self.sigma).all() and (self.sigma > 0).all()):
             raise ArgumentError("each sigma must be positive and finite.")
-        if self.mechanism not in ("gaussian", "skellam"):
-            raise ArgumentError(f"mechanism must be 'gaussian' or 'skellam', got {self.mechanism!r}.")
+        Mechanism.read("mechanism", self.mechanism)
         ranges = (self.ranges.low, self.ranges.high, np.array([self.ranges.rows]))
         own = (self.inner.ranges.low, self.inner.ranges.high, np.array([self.inner.ranges.rows]))
         if not all(np.array_equal(a, b) for a, b in zip(ranges, own, strict=True)):
@@ -283,7 +283,7 @@ class Noised(Question):
             size: shape of the result.
             source: where the bits come from.
         """
-        if self.mechanism == "skellam":
+        if self.mechanism == Mechanism.SKELLAM:
             return skellam(np.square(sigma), size, source)
         return discrete_gaussian(sigma, size, source)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from privfed.core.configuration import Configuration, PrivacyTerms
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.core.question import Question
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import LEAST_SIGMA, discrete_gaussian_cost, discrete_gaussian_sigma, gdp_mu
@@ -24,7 +25,7 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.renyi import skellam_budget
 from privfed.privacy.skellam import LEAST_VARIANCE
 
-LEAST_SHARES = {"gaussian": LEAST_SIGMA, "skellam": LEAST_VARIANCE**0.5}
+LEAST_SHARES = {Mechanism.GAUSSIAN: LEAST_SIGMA, Mechanism.SKELLAM: LEAST_VARIANCE**0.5}
 """Mechanism -> least standard deviation of one draw, in steps."""
 
 SLACK = 1e-9
@@ -34,7 +35,7 @@ ENCODING_SHARE = 0.01
 """Share of the budget that is reserved for floating-point errors of encryption (docs/protocols/ckks.md)."""
 
 
-def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
+def budget_of(mechanism: Mechanism, epsilon: float, delta: float) -> float:
     """Return the budget, that is, the largest total cost of all releases, rounded down.
 
     Args:
@@ -42,10 +43,10 @@ def budget_of(mechanism: str, epsilon: float, delta: float) -> float:
         epsilon: of the claim, positive.
         delta: of the claim, in [1e-300, 1).
     """
-    return skellam_budget(epsilon, delta) if mechanism == "skellam" else gdp_mu(epsilon, delta) ** 2
+    return skellam_budget(epsilon, delta) if mechanism == Mechanism.SKELLAM else gdp_mu(epsilon, delta) ** 2
 
 
-def agreed_budget(mechanism: str, noise: str, epsilon: float, delta: float) -> float:
+def agreed_budget(mechanism: Mechanism, noise: Noise, epsilon: float, delta: float) -> float:
     """Return the largest budget that parties may agree on for a claim.
 
     It is smaller than `budget_of`, since the claim must hold although ledgers tolerate an excess of `SLACK`,
@@ -57,18 +58,18 @@ def agreed_budget(mechanism: str, noise: str, epsilon: float, delta: float) -> f
         epsilon: of the claim, positive.
         delta: of the claim, in [1e-300, 1).
     """
-    encoding = ENCODING_SHARE if noise == "server" else 0.0
+    encoding = ENCODING_SHARE if noise == Noise.SERVER else 0.0
     return budget_of(mechanism, epsilon, delta) * (1.0 - SLACK) * (1.0 - encoding)
 
 
-def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str) -> dict[str, Bound]:
+def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: Unit) -> dict[str, Bound]:
     """Return entry -> bound on the contribution of one protected unit (a record or a client).
 
     Raises:
         PrivacyError: there is no proven bound.
     """
     names = [entry.name for entry in question.spec.entries]
-    if unit == "client":
+    if unit == Unit.CLIENT:
         if limits is None or set(limits) != set(names):
             raise PrivacyError(
                 f'at unit "client" {type(question).__name__} needs an L2 limit for each of '
@@ -85,7 +86,7 @@ def bounds_of(question: Question, limits: Mapping[str, float] | None, unit: str)
 
 def _worst(costs: FloatArray, bounds: list[Bound], terms: PrivacyTerms) -> float:
     """Return the largest cost over all neighbours, given each entry's cost for one added record."""
-    if terms.neighbours == "add-remove":
+    if terms.neighbours == Neighbours.ADD_REMOVE:
         return float(costs.sum())
     stay, move = ([getattr(bound, way) for bound in bounds] for way in ("stay", "move"))
     return float(max((costs * stay).sum(), (costs * move).sum()))
@@ -128,7 +129,7 @@ def noised(
         ranges=question.ranges,
         inner=question,
         sigma=np.ones(len(bounds)),
-        limits=np.array([bound.l2 for bound in listed] if terms.unit == "client" else []),
+        limits=np.array([bound.l2 for bound in listed] if terms.unit == Unit.CLIENT else []),
         rehearsal=terms.rehearsal,
         by_server=configuration.noised_by_server,
         mechanism=terms.mechanism,
@@ -138,7 +139,7 @@ def noised(
     least = LEAST_SHARES[terms.mechanism]
     sigma = np.where(free, least, together / np.sqrt(configuration.noising))
     if sigma.min() < least:
-        narrower = "" if terms.mechanism == "gaussian" else ', or use mechanism="gaussian"'
+        narrower = "" if terms.mechanism == Mechanism.GAUSSIAN else ', or use mechanism="gaussian"'
         raise PrivacyError(
             f"one draw of the noise has a standard deviation of {sigma.min():.3g} steps, it needs "
             f"{least:.0f} for the claim to hold on the grid; claim a smaller epsilon{narrower}."
@@ -157,7 +158,7 @@ def cost(question: Noised, configuration: Configuration) -> float:
     names = [entry.name for entry in question.inner.spec.entries]
     limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None
     meant = (limits is None, question.rehearsal, question.by_server, question.mechanism)
-    if meant != (terms.unit == "record", terms.rehearsal, configuration.noised_by_server, terms.mechanism):
+    if meant != (terms.unit == Unit.RECORD, terms.rehearsal, configuration.noised_by_server, terms.mechanism):
         raise PrivacyError(
             "the question's noise is for another unit, or of another kind, than the configuration states."
         )

@@ -5,13 +5,31 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from privfed.core.configuration import PrivacyTerms
 from privfed.core.domain import Ball, Box, Domain, check_private
+from privfed.core.guarantee import (
+    AnyMechanism,
+    AnyNeighbours,
+    AnyNoise,
+    AnyUnit,
+    Mechanism,
+    Neighbours,
+    Noise,
+    Unit,
+    Word,
+)
 from privfed.core.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import agreed_budget
+
+_WORDS: dict[str, type[Word]] = {
+    "unit": Unit,
+    "neighbours": Neighbours,
+    "noise": Noise,
+    "mechanism": Mechanism,
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,32 +59,23 @@ class Privacy:
 
     epsilon: float
     delta: float
-    unit: Literal["record", "client"]
+    unit: AnyUnit
     domain: Domain
-    neighbours: Literal["add-remove", "replace-one"]
-    noise: Literal["distributed", "local", "server"] = "distributed"
-    mechanism: Literal["gaussian", "skellam"] = "gaussian"
+    neighbours: AnyNeighbours
+    noise: AnyNoise = Noise.DISTRIBUTED
+    mechanism: AnyMechanism = Mechanism.GAUSSIAN
     spare: float = 0.0
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
         _check_number("epsilon", self.epsilon, math.inf)
         _check_number("delta", self.delta, 1.0)
-        choices = {
-            "unit": ("record", "client"),
-            "neighbours": ("add-remove", "replace-one"),
-            "noise": ("distributed", "local", "server"),
-            "mechanism": ("gaussian", "skellam"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(
-                    f"{name} must be {' or '.join(map(repr, allowed))}, got {name}={getattr(self, name)!r}."
-                )
+        for name, kind in _WORDS.items():
+            object.__setattr__(self, name, kind.read(name, getattr(self, name)))
         if not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"privacy needs a declared domain, Box or Ball, got domain={self.domain!r}.")
         check_private(*self.domain.ends)
-        if self.noise == "server" and self.mechanism == "skellam":
+        if self.noise == Noise.SERVER and self.mechanism == Mechanism.SKELLAM:
             raise ArgumentError(
                 'mechanism="skellam" is for shares that add up; with noise="server", one draw a sum, '
                 'use mechanism="gaussian".'
@@ -97,9 +106,9 @@ class Privacy:
             n_rows: number of rows of all clients; noised, unless it is public.
             n_clients: number of clients.
         """
-        n_units = n_rows if self.unit == "record" else n_clients
+        n_units = n_rows if self.unit == Unit.RECORD else n_clients
         # With neighbours that replace a row, the number of rows is public.
-        noised = " (noised)" if self.unit == "record" and self.neighbours == "add-remove" else ""
+        noised = " (noised)" if self.unit == Unit.RECORD and self.neighbours == Neighbours.ADD_REMOVE else ""
         if self.delta * n_units >= 1.0:
             warnings.warn(
                 f"delta={self.delta:g} times about {n_units:.0f} units{noised} is at least 1: the claim "
@@ -112,12 +121,12 @@ class Privacy:
         return PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),
-            unit=self.unit,
-            neighbours=self.neighbours,
-            noise=self.noise,
-            budget=agreed_budget(self.mechanism, self.noise, self.epsilon, self.delta),
+            unit=Unit(self.unit),
+            neighbours=Neighbours(self.neighbours),
+            noise=Noise(self.noise),
+            budget=agreed_budget(Mechanism(self.mechanism), Noise(self.noise), self.epsilon, self.delta),
             rehearsal=self.noise_seed is not None,
-            mechanism=self.mechanism,
+            mechanism=Mechanism(self.mechanism),
         )
 
 

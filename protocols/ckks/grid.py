@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Mechanism
 from privfed.core.question import question_from_bytes
 from privfed.core.statistics import StatisticsSpec
 from privfed.errors import ArgumentError, IntegrityError
@@ -198,7 +199,7 @@ def grid_of(question: bytes, n_clients: int) -> SlotGrid:
 
 def _check_limbs(grid: SlotGrid, asked: Noised) -> None:
     """Check that a client's noise hides what lies below the highest limb (see the module docstring)."""
-    if asked.mechanism != "gaussian" and (grid.limbs > 1).any():
+    if asked.mechanism != Mechanism.GAUSSIAN and (grid.limbs > 1).any():
         raise ArgumentError(
             f"there is no proof that the limbs of an encrypted sum under {asked.mechanism} noise reveal no "
             'more than the total; use mechanism="gaussian", or protocol="group-masked".'

@@ -18,9 +18,9 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
+from privfed.core.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.composition import compose
-from privfed.privacy.neighbours import Neighbours
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 DELTA = 1e-6

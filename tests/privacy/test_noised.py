@@ -275,7 +275,10 @@ def test_noise_is_independent_across_rounds_clients_and_entries(rehearsal: bool,
     [
         (lambda: noised(sigma=[1.0, 0.0, 1.0]), "each sigma must be positive"),
         (lambda: noised(sigma=np.inf), "each sigma must be positive"),
-        (lambda: noised(mechanism="normal"), "mechanism must be 'gaussian' or 'skellam', got 'normal'"),
+        (
+            lambda: noised(mechanism="normal"),
+            "mechanism must be 'gaussian' or 'skellam', got mechanism='normal'",
+        ),
         (lambda: replace(noised(), sigma=np.ones(2)), "one sigma for each of 3 entries"),
         (lambda: noised(noised()), "of a plain question"),
         (lambda: noised(CLIENTS, limits=[1.0]), "limits must be one for each of 2 entries"),

@@ -27,6 +27,7 @@ from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
 from privfed.algorithms.starts.starts import Init
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.guarantee import Unit
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 
 GRID_SHARE, HASH_SHARE = 0.3, 0.25
@@ -63,7 +64,7 @@ class FixedKMeans:
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
-        if setting.privacy is None or setting.privacy.unit == "record":
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
             scale = yield from scaled(setting, k, octaves=True)
             return (yield from self._refined(scale, rng))
         size, share = (yield from typical_size(frame_of(setting).ranges)), 1.0 - SIZE_SHARE

@@ -41,6 +41,7 @@ from privfed.algorithms.private.scale import Scale, frame_of, scaled
 from privfed.algorithms.starts.starts import Init
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.guarantee import Unit
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded_sums import SumsInCells
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
@@ -186,7 +187,7 @@ class PrivateKMeans:
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
         rng, k = np.random.default_rng(self.seed), self.n_clusters
-        if setting.privacy is None or setting.privacy.unit == "record":
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
             scale = yield from scaled(setting, k)
             return (yield from self._refined(scale, rng))
         size, share = (yield from typical_size(frame_of(setting).ranges)), 1.0 - SIZE_SHARE

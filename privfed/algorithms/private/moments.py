@@ -18,6 +18,7 @@ from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.scale import Scale, frame_of, scaled
 from privfed.core.conversation import Ask, Conversation, Setting
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Unit
 from privfed.core.question import register
 from privfed.numerics.distances import IntArray
 from privfed.questions.bounded_sums import CenterSum, SizeSums
@@ -56,7 +57,7 @@ class PrivateMoments:
     def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the moments; at unit "client" each client takes the role of a record."""
         conversation = self._moments(setting) if self.spread else _rows(setting)
-        if setting.privacy is None or setting.privacy.unit == "record":
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
             return (yield from conversation)
         size = yield from typical_size(frame_of(setting).ranges)
         found = yield from by_client(conversation, size, 1.0 - SIZE_SHARE)

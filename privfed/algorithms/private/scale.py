@@ -17,6 +17,7 @@ from scipy.stats import chi
 
 from privfed.core.conversation import Ask, Conversation, Setting
 from privfed.core.domain import Ball, FloatArray, Ranges
+from privfed.core.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
 from privfed.questions.bounded_sums import CenterSum, DistanceHistogram, SizeSums
 
@@ -118,7 +119,7 @@ def chi_ratio(n_features: int) -> float:
 def replaces_records(setting: Setting) -> bool:
     """Say whether neighbours replace a record, rather than add or remove one."""
     terms = setting.privacy
-    return terms is not None and terms.neighbours == "replace-one" and terms.unit == "record"
+    return terms is not None and terms.neighbours == Neighbours.REPLACE_ONE and terms.unit == Unit.RECORD
 
 
 def octave(length: float, unit: float) -> float:

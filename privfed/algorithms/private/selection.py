@@ -20,6 +20,7 @@ from privfed.algorithms.private.kmeans import PrivateKMeans, Start, first_radius
 from privfed.algorithms.private.scale import scaled
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.guarantee import Unit
 from privfed.core.statistics import Statistics
 from privfed.errors import PrivacyError
 from privfed.numerics.distances import assign
@@ -108,7 +109,7 @@ class PrivateSelection:
         Raises:
             PrivacyError: at unit "client".
         """
-        if setting.privacy is None or setting.privacy.unit != "record":
+        if setting.privacy is None or setting.privacy.unit != Unit.RECORD:
             raise PrivacyError('the number of clusters is chosen at unit "record" only; fit one number.')
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)

@@ -14,6 +14,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import RUN, Source, read_run
 from privfed.cli.runs.fitting import load
 from privfed.core.domain import FloatArray
+from privfed.core.guarantee import Mechanism
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
 from privfed.data import load_features
@@ -124,7 +125,7 @@ def target_of(
         most_rows=most_rows,
         # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
-        if agreed.privacy is None or agreed.privacy.mechanism != "gaussian"
+        if agreed.privacy is None or agreed.privacy.mechanism != Mechanism.GAUSSIAN
         else agreed.privacy.budget**0.5,
     )
 

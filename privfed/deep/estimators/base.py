@@ -14,6 +14,7 @@ import numpy.typing as npt
 from privfed.core.conversation import Algorithm
 from privfed.core.domain import Domain, FloatArray
 from privfed.core.federation import Federation, Watcher
+from privfed.core.guarantee import Unit
 from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
 from privfed.core.transcript import Transcript
@@ -70,7 +71,7 @@ class FederatedModel(ModelParameters, Claimed):
     @property
     def _by_dp_sgd(self) -> Privacy | None:
         """The privacy of a fit by DP-SGD; None for all others."""
-        return self.privacy if self.privacy is not None and self.privacy.unit == "record" else None
+        return self.privacy if self.privacy is not None and self.privacy.unit == Unit.RECORD else None
 
     def fit(self, X: Any = None, y: Any = None, client_names: Iterable[Any] | None = None) -> FederatedModel:
         """Train on the data of several clients.

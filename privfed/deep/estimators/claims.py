@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.accounting import epsilon_of
 from privfed.privacy.claim import PrivacySpent
@@ -27,10 +28,10 @@ def dp_sgd_claim(privacy: Privacy, plan: Plan) -> PrivacySpent:
     return PrivacySpent(
         epsilon=privacy.epsilon,
         delta=privacy.delta,
-        unit="record",
-        neighbours="add-remove",
-        noise="local",
-        mechanism="gaussian",
+        unit=Unit.RECORD,
+        neighbours=Neighbours.ADD_REMOVE,
+        noise=Noise.LOCAL,
+        mechanism=Mechanism.GAUSSIAN,
         rehearsal=privacy.noise_seed is not None,
         composed=COMPOSED,
         against=dict.fromkeys(parties, holds),

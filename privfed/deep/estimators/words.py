@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from privfed.core.domain import Box, Domain
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.accounting import epsilon_of, noise_for
 from privfed.deep.training.local import TIMES
@@ -74,15 +75,15 @@ def check_private(words: Mapping[str, Any], privacy: Privacy) -> None:
     """
     if words["weighting"] == "rows":
         raise PrivacyError('numbers of rows are not noised; under privacy use weighting="clients".')
-    if privacy.noise == "server":
+    if privacy.noise == Noise.SERVER:
         raise PrivacyError('models are sent to clients, who train them; use noise="local" or "distributed".')
-    if privacy.unit == "client":
+    if privacy.unit == Unit.CLIENT:
         return
-    if privacy.neighbours != "add-remove":
+    if privacy.neighbours != Neighbours.ADD_REMOVE:
         raise PrivacyError(
             'DP-SGD, whose batches are by chance, is for records added or removed: neighbours="add-remove".'
         )
-    if privacy.noise != "local" or privacy.mechanism != "gaussian":
+    if privacy.noise != Noise.LOCAL or privacy.mechanism != Mechanism.GAUSSIAN:
         raise PrivacyError(
             'at unit "record" each client trains by DP-SGD, with noise of its own: noise="local" and '
             'mechanism="gaussian"; shared noise is for unit="client".'

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from privfed.core.guarantee import Mechanism, Unit
 from privfed.experiments.report.summary import Row
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.pricing import budget_of
@@ -61,7 +62,7 @@ def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
     for row in rows:
         claimed = row.setup.privacy
         if claimed is not None and row.cells:
-            where = row.setup.labels["partition"] if claimed.unit == "client" else ""
+            where = row.setup.labels["partition"] if claimed.unit == Unit.CLIENT else ""
             key = (row.setup.digest, where, claimed.unit, claimed.neighbours)
             groups.setdefault(key, []).append(row)
     return [_of(key, own, rows) for key, own in groups.items()]
@@ -74,7 +75,7 @@ def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row])
     budgets = [fits * budget_of(claim.mechanism, claim.epsilon, claim.delta) for claim, fits in claims]
     # Slightly increased, to cover float64 rounding of the sum.
     cost = math.fsum(budgets) * (1.0 + 1e-12)
-    gaussian = all(claim.mechanism == "gaussian" for claim, _ in claims)
+    gaussian = all(claim.mechanism == Mechanism.GAUSSIAN for claim, _ in claims)
     beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]
     beside = [row for row in beside if where in ("", row.setup.labels["partition"])]
     name = own[0].setup.labels["data"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from privfed.core.assumptions import SIGHTS
+from privfed.core.guarantee import Noise
 from privfed.experiments.report.summary import Row
 from privfed.experiments.study.factories import secure_sum
 
@@ -21,7 +22,7 @@ def saw(row: Row) -> dict[str, str]:
     noise = row.setup.privacy
     if noise is not None:
         kind = "rehearsed noise: nobody is protected here" if noise.rehearsal else "claimed"
-        whose = "it noised the totals itself," if noise.noise == "server" else "answers carry noise"
+        whose = "it noised the totals itself," if noise.noise == Noise.SERVER else "answers carry noise"
         server += f"; {whose} for epsilon {noise.epsilon:g} of one {noise.unit} ({kind})"
         if protocol.reveals == "contributions":
             assumed = (

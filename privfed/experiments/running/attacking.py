@@ -13,6 +13,7 @@ from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.core.guarantee import Mechanism
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
 from privfed.experiments.study.cells import Privately, Setup
@@ -141,7 +142,7 @@ def target_of(attack: Attack, scene: Scene, privacy: Privately | None, seed: int
     """Return the target that an attack is prepared with; its parameters may name a client."""
     ends = None if scene.domain is None else scene.domain.bounds(scene.clients[0].shape[1])
     # Only Gaussian noise has a Gaussian trade-off curve.
-    curved = privacy is not None and privacy.mechanism == "gaussian"
+    curved = privacy is not None and privacy.mechanism == Mechanism.GAUSSIAN
     return Target(
         clients=scene.clients,
         colluding=tuple(attack.colluding),

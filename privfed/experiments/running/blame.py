@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.salvage import PLAIN_ALGORITHM
@@ -87,10 +88,10 @@ def _changes(study: Study, setup: Setup, tables: Sequence[KeyPath]) -> Iterator[
     privacy = setup.privacy
     if privacy is not None:
         usual = {
-            "noise": "distributed",
-            "mechanism": "gaussian",
-            "unit": "record",
-            "neighbours": "add-remove",
+            "noise": Noise.DISTRIBUTED,
+            "mechanism": Mechanism.GAUSSIAN,
+            "unit": Unit.RECORD,
+            "neighbours": Neighbours.ADD_REMOVE,
         }
         for key, value in usual.items():
             if getattr(privacy, key) != value:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import PrivFedError
 from privfed.experiments.running.blame import faults
 from privfed.experiments.running.checking import Trial, check_attack, check_names
@@ -212,9 +213,9 @@ def _guarantees(guarantee: Guarantee) -> Iterator[Privately | None]:
             yield Privately(
                 epsilon=float(epsilon),
                 delta=guarantee.delta,
-                unit=guarantee.unit,
-                neighbours=guarantee.neighbours,
-                noise=guarantee.noise,
-                mechanism=guarantee.mechanism,
+                unit=Unit(guarantee.unit),
+                neighbours=Neighbours(guarantee.neighbours),
+                noise=Noise(guarantee.noise),
+                mechanism=Mechanism(guarantee.mechanism),
                 rehearsal=guarantee.rehearsal,
             )

@@ -11,12 +11,13 @@ import msgspec
 
 import privfed
 from privfed.attacks.registry import ATTACKS
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.experiments.study.study import Attack, Data, Partition, Words
 
 FORMAT = 2
 """Part of every hash; raised when the meaning of cells changes."""
 
-USUAL = ("distributed", "gaussian")
+USUAL = (Noise.DISTRIBUTED, Mechanism.GAUSSIAN)
 """Default noise, which the report does not name."""
 
 AXES = ("data", "partition", "algorithm", "sum", "privacy", "defence")
@@ -27,11 +28,11 @@ class Privately(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     epsilon: float
     delta: float
-    unit: str
-    neighbours: str
-    noise: str
+    unit: Unit
+    neighbours: Neighbours
+    noise: Noise
     rehearsal: bool
-    mechanism: str = "gaussian"
+    mechanism: Mechanism = Mechanism.GAUSSIAN
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import ArgumentError
 
 Word = bool | int | float | str | list[Any]
@@ -143,10 +144,10 @@ class Guarantee(_Table, frozen=True, kw_only=True):
 
     epsilon: float | list[float] = math.inf
     delta: float | None = None
-    unit: str = "record"
-    neighbours: str = "add-remove"
-    noise: str = "distributed"
-    mechanism: str = "gaussian"
+    unit: str = Unit.RECORD.value
+    neighbours: str = Neighbours.ADD_REMOVE.value
+    noise: str = Noise.DISTRIBUTED.value
+    mechanism: str = Mechanism.GAUSSIAN.value
     rehearsal: bool = True
     algorithms: list[str] = msgspec.field(default_factory=list)
 
@@ -158,10 +159,10 @@ class Guarantee(_Table, frozen=True, kw_only=True):
                 raise ArgumentError(f"delta must lie in (0, 1) for epsilon={epsilon:g}, got {self.delta}.")
         if not self.epsilons:
             raise ArgumentError("epsilon needs at least one value.")
-        _check_choice("unit", self.unit, ("record", "client"))
-        _check_choice("neighbours", self.neighbours, ("add-remove", "replace-one"))
-        _check_choice("noise", self.noise, ("distributed", "local", "server"))
-        _check_choice("mechanism", self.mechanism, ("gaussian", "skellam"))
+        Unit.read("unit", self.unit)
+        Neighbours.read("neighbours", self.neighbours)
+        Noise.read("noise", self.noise)
+        Mechanism.read("mechanism", self.mechanism)
 
     @property
     def epsilons(self) -> list[float]:
