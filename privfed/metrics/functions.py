@@ -24,10 +24,7 @@ from privfed.metrics.asking import asked, driven
 from privfed.privacy.privacy import Privacy
 from privfed.questions.contingency import Agreement, Contingency, agreement
 from privfed.questions.inertia import Inertia
-from privfed.questions.ranges import locate
-
-MOST_ROWS = 1 << 24
-"""Most rows of a client that grids have room for under differential privacy, if no bound is declared."""
+from privfed.questions.ranges import MOST_ROWS, locate
 
 
 def _door(

@@ -17,7 +17,7 @@ from privfed.numerics.distances import FEW_FEATURES, IntArray
 MOST_STEPS = 300
 """Most Lloyd steps of a restart."""
 
-_MOST_DISTANCES = 1 << 22
+MOST_DISTANCES = 1 << 22
 """Most distances that are held at once; restarts are processed in groups within this limit."""
 
 
@@ -124,7 +124,7 @@ def lloyd(
         starts: float64 of shape (n_starts, n_clusters, n_features).
         max_iter: most steps.
     """
-    group = max(1, _MOST_DISTANCES // max(1, len(points) * starts.shape[1]))
+    group = max(1, MOST_DISTANCES // max(1, len(points) * starts.shape[1]))
     found = [
         _lloyd_group(points, weights, starts[first : first + group], max_iter)
         for first in range(0, len(starts), group)

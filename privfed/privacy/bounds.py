@@ -28,6 +28,9 @@ float64 numbers. Squares of smaller ones would underflow, and too long contribut
 MOST_SHARED = 1 << 16
 """Most clusters that share a record: the rounding error of a sum of that many memberships is negligible."""
 
+HAIR = 1.0 - 2.0**-36
+"""Factor by which clipped lengths stay below their bound; the rounding of norms with d < 2^16 is far less."""
+
 STEPS_OF_A_BOUND = 2.0**20
 """Least number of steps of the grid within the bound of one record's contribution."""
 

@@ -23,6 +23,7 @@ from privfed.errors import ArgumentError
 from privfed.numerics.distances import assign_alone, cell_sums
 from privfed.numerics.memberships import distances_alone, shares
 from privfed.privacy.bounds import (
+    HAIR,
     LEAST_BOUND,
     MOST_SHARED,
     Bound,
@@ -48,8 +49,6 @@ from privfed.questions.cluster_spread import (
 from privfed.questions.contingency import Contingency
 from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia, largest_distance
-
-_HAIR = 1.0 - 2.0**-36
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,7 +116,7 @@ class _BoundedMetric(RecordBounded):
 
     def _cut(self, name: str, values: FloatArray) -> FloatArray:
         """Return contributions scaled just below their bound, and truncated to the entry's step."""
-        return truncated(values * _HAIR, step_of(self.bounds[name].l2))
+        return truncated(values * HAIR, step_of(self.bounds[name].l2))
 
 
 class _InClusters(_BoundedMetric, ClusterQuestion):

@@ -31,6 +31,7 @@ from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import FEW_FEATURES, IntArray, assign_alone, cell_sums
 from privfed.privacy.bounds import (
+    HAIR,
     Bound,
     RecordBounded,
     check_bound,
@@ -43,9 +44,6 @@ from privfed.privacy.bounds import (
     truncated,
 )
 from privfed.questions.lloyd import check_centers
-
-HAIR = 1.0 - 2.0**-36
-"""Factor by which clipped lengths stay below their bound; the rounding of norms with d < 2^16 is far less."""
 
 MOST_CELLS = 1 << 17
 

@@ -27,7 +27,8 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray, assign_alone, cell_sums, nearest, squared_differences_alone
-from privfed.questions.inertia import _RESOLUTION, _SLACK, _check_centers, largest_distance
+from privfed.questions.inertia import SLACK, largest_distance
+from privfed.questions.lloyd import RESOLUTION, check_centers
 
 LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
@@ -55,7 +56,7 @@ class ClusterQuestion(Question):
     centers: FloatArray
 
     def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
+        check_centers(self.centers, self.ranges)
 
     @property
     def farthest(self) -> float:
@@ -64,13 +65,13 @@ class ClusterQuestion(Question):
 
     def per_cluster(self, name: str, largest: float) -> Entry:
         """Return the entry for each cluster's sum of values in [0, largest], one value a row."""
-        high = self.ranges.rows * largest * _SLACK
-        return Entry(name, (len(self.centers),), 0.0, high, max(largest * _RESOLUTION, _TINY))
+        high = self.ranges.rows * largest * SLACK
+        return Entry(name, (len(self.centers),), 0.0, high, max(largest * RESOLUTION, _TINY))
 
     @property
     def count(self) -> Entry:
         """The entry for the number of rows nearest to each center."""
-        return Entry("count", (len(self.centers),), 0.0, self.ranges.rows, _RESOLUTION)
+        return Entry("count", (len(self.centers),), 0.0, self.ranges.rows, RESOLUTION)
 
     def summed(self, labels: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return each cluster's number of rows and the sum of their values."""
@@ -181,13 +182,13 @@ class ClusterScatter(ClusterQuestion):
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges."""
         low, high = self.ranges.low - self.centers, self.ranges.high - self.centers
-        rows = self.ranges.rows * _SLACK
+        rows = self.ranges.rows * SLACK
         offset = Entry(
             "offset",
             self.centers.shape,
             rows * np.minimum(low, 0.0),
             rows * np.maximum(high, 0.0),
-            np.maximum(np.maximum(np.abs(low), np.abs(high)) * _RESOLUTION, _TINY),
+            np.maximum(np.maximum(np.abs(low), np.abs(high)) * RESOLUTION, _TINY),
         )
         return StatisticsSpec(self.count, offset, self.per_cluster("square", self.farthest**2))
 

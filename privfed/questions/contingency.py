@@ -20,7 +20,7 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import assign_alone
-from privfed.questions.inertia import _check_centers
+from privfed.questions.lloyd import check_centers
 
 
 @register
@@ -40,7 +40,7 @@ class Contingency(Question):
     n_labels: int
 
     def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
+        check_centers(self.centers, self.ranges)
         if not 1 <= self.n_labels <= 1 << 20:
             raise ArgumentError(f"n_labels must lie in [1, 2**20], got n_labels={self.n_labels}.")
 

@@ -26,7 +26,8 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import Distances, check_fuzzifier, shares
-from privfed.questions.inertia import _RESOLUTION, _SLACK, _check_centers
+from privfed.questions.inertia import SLACK
+from privfed.questions.lloyd import RESOLUTION, check_centers
 
 _SMALLEST_STEP = 2.0**-1000
 
@@ -41,8 +42,8 @@ def _farthest(centers: FloatArray, ranges: Ranges) -> FloatArray:
 
 def _sum_entry(name: str, shape: tuple[int, ...], largest: FloatArray | float, rows: int) -> Entry:
     """Return the entry for a sum of values in [0, largest], one value a row."""
-    step = np.maximum(np.asarray(largest) * _RESOLUTION, _SMALLEST_STEP)
-    return Entry(name, shape, 0.0, rows * np.asarray(largest) * _SLACK, step)
+    step = np.maximum(np.asarray(largest) * RESOLUTION, _SMALLEST_STEP)
+    return Entry(name, shape, 0.0, rows * np.asarray(largest) * SLACK, step)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +60,7 @@ class _Fuzzy(Question):
     m: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
+        check_centers(self.centers, self.ranges)
         check_fuzzifier(self.m)
 
     def answer_all(
@@ -93,7 +94,7 @@ class FuzzyObjective(_Fuzzy):
         return StatisticsSpec(
             _sum_entry("objective", (1,), farthest, self.ranges.rows),
             _sum_entry("inertia", (1,), farthest, self.ranges.rows),
-            Entry("rows", (1,), 0.0, self.ranges.rows, _RESOLUTION),
+            Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
         )
 
     def _from(self, distances: FloatArray) -> Statistics:
@@ -140,7 +141,7 @@ class FuzzySpread(_Fuzzy):
         return StatisticsSpec(
             _sum_entry("spread", (k,), self._largest(), rows),
             _sum_entry("membership", (k,), 1.0, rows),
-            Entry("rows", (1,), 0.0, rows, _RESOLUTION),
+            Entry("rows", (1,), 0.0, rows, RESOLUTION),
         )
 
     def _from(self, distances: FloatArray) -> Statistics:

@@ -17,18 +17,11 @@ from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.errors import ArgumentError
 from privfed.numerics.distances import squared_distances
+from privfed.questions.lloyd import RESOLUTION, check_centers
 
-_RESOLUTION = 2.0**-30
-_SLACK = 1.0 + 2.0**-30
-
-
-def _check_centers(centers: FloatArray, ranges: Ranges) -> None:
-    if centers.ndim != 2 or len(centers) == 0 or centers.shape[1] != ranges.n_features:
-        raise ArgumentError(f"centers need {ranges.n_features} columns, got shape {centers.shape}.")
-    if not np.isfinite(centers).all():
-        raise ArgumentError("centers must be finite.")
+SLACK = 1.0 + 2.0**-30
+"""Factor by which bounds exceed what exact arithmetic gives, for rounding."""
 
 
 def largest_distance(centers: FloatArray, ranges: Ranges) -> float:
@@ -52,7 +45,7 @@ class Inertia(Question):
     centers: FloatArray
 
     def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
+        check_centers(self.centers, self.ranges)
 
     @property
     def declaration(self) -> Declaration:
@@ -68,10 +61,10 @@ class Inertia(Question):
                 "inertia",
                 (1,),
                 0.0,
-                self.ranges.rows * farthest * _SLACK,
-                max(farthest * _RESOLUTION, 2.0**-1000),
+                self.ranges.rows * farthest * SLACK,
+                max(farthest * RESOLUTION, 2.0**-1000),
             ),
-            Entry("rows", (1,), 0.0, self.ranges.rows, _RESOLUTION),
+            Entry("rows", (1,), 0.0, self.ranges.rows, RESOLUTION),
         )
 
     def answer_all(
@@ -102,7 +95,7 @@ class ClientScores(Question):
     centers: FloatArray
 
     def __post_init__(self) -> None:
-        _check_centers(self.centers, self.ranges)
+        check_centers(self.centers, self.ranges)
 
     @property
     def declaration(self) -> Declaration:
@@ -114,8 +107,8 @@ class ClientScores(Question):
         """A mean distance of at most that of a corner of the ranges; one client."""
         farthest = max(largest_distance(self.centers, self.ranges), np.finfo(np.float64).tiny)
         return StatisticsSpec(
-            Entry("score", (1,), 0.0, farthest * _SLACK, max(farthest * _RESOLUTION, 2.0**-1000)),
-            Entry("clients", (1,), 0.0, 1.0, _RESOLUTION),
+            Entry("score", (1,), 0.0, farthest * SLACK, max(farthest * RESOLUTION, 2.0**-1000)),
+            Entry("clients", (1,), 0.0, 1.0, RESOLUTION),
         )
 
     def answer_all(

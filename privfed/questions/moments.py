@@ -24,7 +24,8 @@ from privfed.core.domain import FloatArray, Ranges
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.questions.inertia import _SLACK, _check_centers
+from privfed.questions.inertia import SLACK
+from privfed.questions.lloyd import check_centers
 from privfed.questions.ranges import locate
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -46,7 +47,7 @@ class CentredMoments(Question):
     center: FloatArray
 
     def __post_init__(self) -> None:
-        _check_centers(self.center[None], self.ranges)
+        check_centers(self.center[None], self.ranges)
         if (self.center < self.ranges.low).any() or (self.center > self.ranges.high).any():
             raise ArgumentError("the center of moments must lie within the ranges.")
 
@@ -59,7 +60,7 @@ class CentredMoments(Question):
     def spec(self) -> StatisticsSpec:
         """At most the rows of a client, each inside the ranges, with steps near the precision of float64."""
         low, high = self.ranges.low - self.center, self.ranges.high - self.center
-        rows, d = self.ranges.rows * _SLACK, (self.ranges.n_features,)
+        rows, d = self.ranges.rows * SLACK, (self.ranges.n_features,)
         farthest = np.maximum(np.maximum(-low, high), 2.0**-400)
         return StatisticsSpec(
             Entry("rows", (1,), 0.0, self.ranges.rows, 2.0**-10),

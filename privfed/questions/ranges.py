@@ -23,6 +23,10 @@ from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError
 
+MOST_ROWS = 1 << 24
+"""Rows of a client that grids have room for under differential privacy, where no bound is declared; more are
+clipped from the sums."""
+
 LARGEST = 2.0**50
 """Largest magnitude for which ranges are found; larger values need a declared domain."""
 

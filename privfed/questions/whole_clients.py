@@ -12,6 +12,7 @@ Reveals to whoever opens the totals, with noise: how many clients hold about how
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,28 +25,23 @@ from privfed.core.declaration import Declaration
 from privfed.core.question import AdditiveOver, ClientData, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import RecordBounded, step_of
+from privfed.privacy.bounds import HAIR, RecordBounded, step_of
 
 SIZES_SHARE = 0.2
 """Share of the budget for the histogram of the clients' sizes."""
 
-_HAIR = 1.0 - 2.0**-36
 
-
-@register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AsOneRecord(Question):
-    """Ask for another question's sums, scaled so that each client counts as at most one record.
-
-    Statistics: those of `inner`, divided by max(`rows`, rows of the client).
+class SharesOfARecord(Question):
+    """Questions about clients' sums, divided so that each client counts as at most one record.
 
     Args:
-        inner: the question about the client's rows.
+        inner: the question about the client's rows, with a bound on one record's contribution.
         rows: the common number of rows, in [1, 2^40].
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
-    inner: RecordBounded
+    inner: Question
     rows: float
 
     def __post_init__(self) -> None:
@@ -54,9 +50,39 @@ class AsOneRecord(Question):
 
     @property
     def declaration(self) -> Declaration | None:
-        """No row counts, since the sums are scaled; None where `inner` declares nothing."""
+        """No row counts, since the sums are divided; None where `inner` declares nothing."""
         inner = self.inner.declaration
         return inner and Declaration(can_fail=inner.can_fail)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return self._divided(clients, self.inner.answer_all(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from sums that do not show small groups."""
+        return self._divided(clients, self.inner.answer_coarsely(clients, generators, coarseness))
+
+    def _divided(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
+        return [self.divided(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
+
+    @abstractmethod
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what a client of so many rows answers, given its sums."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AsOneRecord(SharesOfARecord):
+    """Ask for another question's sums, scaled so that each client counts as at most one record.
+
+    Statistics: those of `inner`, divided by max(`rows`, rows of the client).
+    """
+
+    inner: RecordBounded
 
     @property
     def limits(self) -> dict[str, float]:
@@ -80,20 +106,6 @@ class AsOneRecord(Question):
             )
         )
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients in one pass."""
-        return self._shared(clients, self.inner.answer_all(clients, generators))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, from sums that do not show small groups."""
-        return self._shared(clients, self.inner.answer_coarsely(clients, generators, coarseness))
-
-    def _shared(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
-        return [
-            Statistics(**{name: answer[name] * _HAIR / max(self.rows, client.n_rows) for name in answer})
-            for answer, client in zip(answers, clients, strict=True)
-        ]
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return one client's sums, divided."""
+        return Statistics(**{name: answer[name] * HAIR / max(self.rows, n_rows) for name in answer})

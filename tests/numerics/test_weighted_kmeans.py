@@ -42,7 +42,7 @@ def test_groups_of_restarts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     points, weights = cloud(50, 3)
     starts = seeds(points, weights, 4, np.random.default_rng(0), n_sets=6)
     together = lloyd(points, weights, starts)
-    monkeypatch.setattr(server_kmeans, "_MOST_DISTANCES", 300)
+    monkeypatch.setattr(server_kmeans, "MOST_DISTANCES", 300)
     apart = lloyd(points, weights, starts)
     np.testing.assert_array_equal(together.centers, apart.centers)
     assert together.inertia == pytest.approx(apart.inertia, rel=1e-12)

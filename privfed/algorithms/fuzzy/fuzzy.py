@@ -33,17 +33,18 @@ import numpy as np
 
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded
 from privfed.algorithms.stopping import ending
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.question import Question
-from privfed.errors import ArgumentError, DataError
+from privfed.errors import DataError
 from privfed.numerics.local_fuzzy import moved
 from privfed.questions.cells import cell_layout
 from privfed.questions.fuzzy_spread import FuzzyObjective
 from privfed.questions.local_points import PointCells, summed_kmeans
-from privfed.questions.ranges import Located, locate
+from privfed.questions.ranges import Located
 
 SERVER_STEPS = 50
 """Most steps of the k-means over the clients' local centers in a round; more than ten are rare."""
@@ -113,23 +114,16 @@ class FuzzyCMeans:
     def run(self, setting: Setting) -> Conversation[FuzzyOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
-        located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
-        if self.n_clusters > located.n_rows:
-            raise ArgumentError(
-                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
-            )
-        best: FuzzyOutcome | None = None
+        located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         # K-means averaging begins with a sum over everyone's local centers.
         upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self._label(1),)
         starts = Starts(self.init, located, self.n_clusters, rng)
-        for _ in range(self.n_init):
+
+        def restart() -> Conversation[FuzzyOutcome]:
             centers = yield from starts.next(upcoming)
-            outcome = yield from self._run(located, centers, rng)
-            if best is None or outcome.score < best.score:
-                best = outcome
-        if best is None:
-            raise ArgumentError(f"n_init must be at least 1, got n_init={self.n_init}.")
-        return best
+            return (yield from self._run(located, centers, rng))
+
+        return (yield from best_of(self.n_init, restart))
 
     def _label(self, round_number: int) -> int:
         return round_number if self.sampled else EVERYONE

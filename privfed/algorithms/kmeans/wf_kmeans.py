@@ -19,14 +19,14 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
 from privfed.algorithms.stopping import ending
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
-from privfed.errors import ArgumentError
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.ranges import Located, locate
+from privfed.questions.ranges import Located
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,21 +78,14 @@ class WeightedKMeans:
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
-        located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
-        if self.n_clusters > located.n_rows:
-            raise ArgumentError(
-                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
-            )
-        best: ClusteringOutcome | None = None
+        located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         starts = Starts(self.init, located, self.n_clusters, rng)
-        for _ in range(self.n_init):
+
+        def restart() -> Conversation[ClusteringOutcome]:
             centers = yield from starts.next((self._label(1),))
-            outcome = yield from self._run(located, centers)
-            if best is None or outcome.score < best.score:
-                best = outcome
-        if best is None:
-            raise ArgumentError(f"n_init must be at least 1, got n_init={self.n_init}.")
-        return best
+            return (yield from self._run(located, centers))
+
+        return (yield from best_of(self.n_init, restart))
 
     def _label(self, round_number: int) -> int:
         return round_number if self.sampled else EVERYONE

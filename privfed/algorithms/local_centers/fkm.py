@@ -33,6 +33,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
@@ -41,20 +42,24 @@ from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.question import ClientData, register
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import FEW_FEATURES, cell_sums
-from privfed.numerics.weighted_kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
+from privfed.numerics.weighted_kmeans import (
+    MOST_DISTANCES,
+    lloyd,
+    many_distances,
+    nearest,
+    seeds,
+    weighted_kmeans,
+)
 from privfed.questions.gathered import check_enough, count_points, gather_points, union
 from privfed.questions.inertia import Inertia
 from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoints, summed_kmeans
-from privfed.questions.ranges import Located, locate
+from privfed.questions.ranges import Located
 
 INNER_STEPS = 30
 """Most summed steps of one merge; usually one or two suffice."""
 
 SERVER_STARTS = 10
 """Number of k-means++ starts of the gathered merge, as in the authors' runs."""
-
-_MOST_DISTANCES = 1 << 22
-"""Largest number of rows of all clients times centers for which clients are stepped in one pass."""
 
 _REMEDY = "a smaller min_cluster_size, or clients with more rows"
 
@@ -174,7 +179,7 @@ class SteppedMeans(LocalPoints):
     def prepare(self, clients: Sequence[ClientData]) -> None:
         """Compute the points of several simulated clients in one pass, where that is faster."""
         few = len(clients) > 1 and self.centers.shape[1] == clients[0].n_features <= FEW_FEATURES
-        if few and sum(client.n_rows for client in clients) * len(self.centers) <= _MOST_DISTANCES:
+        if few and sum(client.n_rows for client in clients) * len(self.centers) <= MOST_DISTANCES:
             made = _stepped_all([one.features for one in clients], self.centers, self.min_cluster_size)
             for client, own in zip(clients, made, strict=True):
                 client.cache[type(self)] = (self.key(), own)
@@ -229,23 +234,20 @@ class FederatedKMeans:
         if self.merge == "slotted" and not self.slots:
             return (yield from replace(self, slots=len(setting.clients)).run(setting))
         rng = np.random.default_rng(self.seed)
-        located = yield from locate(setting, upcoming=(EVERYONE, self._label(1)))
-        if self.n_clusters > located.n_rows:
-            raise ArgumentError(
-                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
-            )
-        outcomes: list[ClusteringOutcome] = []
+        located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         init = self.init
         starts = (
             None
             if isinstance(init, str) and init == "k-means++"
             else Starts(init, located, self.n_clusters, rng)
         )
-        for _ in range(self.n_init):
+
+        def restart() -> Conversation[ClusteringOutcome]:
             found = starts.next((self._label(1),)) if starts else self._own_start(located, rng)
             centers = yield from found
-            outcomes.append((yield from self._run(located, centers, rng)))
-        return min(outcomes, key=lambda one: one.score)
+            return (yield from self._run(located, centers, rng))
+
+        return (yield from best_of(self.n_init, restart))
 
     def _label(self, round_number: int) -> int:
         return round_number if self.sampled and round_number <= self.max_iter else EVERYONE

@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
@@ -42,7 +43,7 @@ from privfed.numerics.weighted_kmeans import Clustering, lloyd, many_distances, 
 from privfed.questions.gathered import check_enough, count_points, gather_points, of_cohort, union
 from privfed.questions.inertia import Inertia
 from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoints, no_means, summed_kmeans
-from privfed.questions.ranges import Located, locate
+from privfed.questions.ranges import Located
 
 LOCAL = ("awasthi-sheffet", "kmeans")
 
@@ -215,14 +216,10 @@ class OneShotKMeans:
         if self.merge == "slotted" and not self.slots:
             return (yield from replace(self, slots=len(setting.clients)).run(setting))
         rng = np.random.default_rng(self.seed)
-        located = yield from locate(setting, upcoming=(self._label, EVERYONE))
-        if self.n_clusters > located.n_rows:
-            raise ArgumentError(
-                f"n_clusters={self.n_clusters} is more than all rows together, n_samples={located.n_rows}."
-            )
-        outcomes: list[ClusteringOutcome] = []
+        located = yield from locate_enough(setting, self.n_clusters, (self._label, EVERYONE))
         starts = Starts(self.init, located, self.n_clusters, rng)
-        for _ in range(self.n_init):
+
+        def restart() -> Conversation[ClusteringOutcome]:
             points = LocalCentroids(
                 n_clusters=self._most,
                 local=self.local,
@@ -231,8 +228,9 @@ class OneShotKMeans:
             )
             run = self._summed if self.merge == "summed" else self._gathered
             history, converged = yield from run(points, located, rng, starts)
-            outcomes.append((yield from self._scored(located, history, converged)))
-        return min(outcomes, key=lambda one: one.score)
+            return (yield from self._scored(located, history, converged))
+
+        return (yield from best_of(self.n_init, restart))
 
     def _summed(
         self, points: LocalCentroids, located: Located, rng: np.random.Generator, starts: Starts

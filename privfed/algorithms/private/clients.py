@@ -17,23 +17,21 @@ the questions; and the mean norms of the clients' counts and sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from privfed.algorithms.private.scale import Scale, octave
-from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import Ask, Conversation, Total
-from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
+from privfed.core.question import AdditiveOver, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
-from privfed.privacy.bounds import step_of
-from privfed.questions.bounded_sums import HAIR, HashSums, SumsInCells
+from privfed.privacy.bounds import HAIR, step_of
+from privfed.questions.bounded_sums import HashSums, SumsInCells
+from privfed.questions.whole_clients import SharesOfARecord
 
 LENGTH_SHARE = 0.02
 """Share of a question's weight for the norms of counts and sums."""
@@ -61,30 +59,14 @@ WHOLE = Lengths()
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClientLengths(Question):
+class ClientLengths(SharesOfARecord):
     """Ask for the L2 norms of each client's counts and sums, scaled so that a client counts as one record.
 
     Statistics: `length` (2,), the norm of the client's counts, and of its sums in units of the radius, after
     division by max(`rows`, rows of the client).
-
-    Args:
-        inner: the question about the client's rows.
-        rows: the common number of rows, B of the module docstring.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
     inner: SumsInCells
-    rows: float
-
-    def __post_init__(self) -> None:
-        if not 1.0 <= self.rows <= 2.0**40:
-            raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
-
-    @property
-    def declaration(self) -> Declaration | None:
-        """No row counts, since counts are scaled; None where `inner` declares nothing."""
-        inner = self.inner.declaration
-        return inner and Declaration(can_fail=inner.can_fail)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -99,22 +81,7 @@ class ClientLengths(Question):
         length = float(np.linalg.norm(shares["sum"])) / self.inner.radius if "sum" in shares else 0.0
         return shares, Lengths(min(count, 1.0), min(length, 1.0))
 
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients in one pass."""
-        return self._spread(clients, self.inner.answer_all(clients, generators))
-
-    def answer_coarsely(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
-        """Answer for several clients, from sums that do not show small groups."""
-        return self._spread(clients, self.inner.answer_coarsely(clients, generators, coarseness))
-
-    def _spread(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
-        return [self.spread(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
-
-    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
         """Return one client's answer, given its sums."""
         return Statistics(length=list(self.shares(answer, n_rows)[1]))
 
@@ -160,7 +127,7 @@ class ClientShares(ClientLengths):
             )
         )
 
-    def spread(self, answer: Statistics, n_rows: int) -> Statistics:
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
         """Return one client's answer, with counts and sums clipped by the same factor."""
         shares, length = self.shares(answer, n_rows)
         shorter = HAIR * min(

@@ -18,10 +18,10 @@ import numpy as np
 from privfed.algorithms.private.scale import Scale, clipped
 from privfed.core.conversation import Ask, Conversation, Total
 from privfed.core.domain import FloatArray
+from privfed.core.justified import GRID_FEATURES
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded_sums import GridSums, HashSums
 
-GRID_FEATURES = 3
 WIDE_SHARE = 0.12
 """Share of the budget of the wide round, which has more centers than clusters."""
 

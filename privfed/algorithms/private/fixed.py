@@ -20,7 +20,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.clients import PROBE_SHARE, Lengths, by_client, probe
-from privfed.algorithms.private.coreset import GRID_FEATURES, clustered, gridded, hashed
+from privfed.algorithms.private.coreset import clustered, gridded, hashed
 from privfed.algorithms.private.kmeans import Start, Steps, first_radius
 from privfed.algorithms.private.rounds import lloyd_round, started
 from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
@@ -28,6 +28,7 @@ from privfed.algorithms.starts.starts import Init
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.guarantee import Unit
+from privfed.core.justified import GRID_FEATURES
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 
 GRID_SHARE, HASH_SHARE = 0.3, 0.25

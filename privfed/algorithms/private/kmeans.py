@@ -26,7 +26,6 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.clients import PROBE_SHARE, by_client, probe
 from privfed.algorithms.private.coreset import (
     CELLS_PER_CENTER,
-    GRID_FEATURES,
     LEAST_WIDE,
     MOST_WIDE,
     WIDE_SHARE,
@@ -42,6 +41,7 @@ from privfed.algorithms.starts.starts import Init
 from privfed.core.conversation import Conversation, Setting
 from privfed.core.domain import FloatArray, Ranges, frozen_array
 from privfed.core.guarantee import Unit
+from privfed.core.justified import GRID_FEATURES
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded_sums import SumsInCells
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size

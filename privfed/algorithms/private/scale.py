@@ -20,12 +20,10 @@ from privfed.core.domain import Ball, FloatArray, Ranges
 from privfed.core.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
 from privfed.questions.bounded_sums import CenterSum, DistanceHistogram, SizeSums
+from privfed.questions.ranges import MOST_ROWS
 
 SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.01, "distance": 0.01}
 """Share of the budget of each release."""
-
-MOST_ROWS = 1 << 24
-"""Most rows of a client for which grids have room where no bound is declared; sums over more are clipped."""
 
 N_SHELLS = 24
 

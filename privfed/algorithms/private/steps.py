@@ -29,6 +29,7 @@ from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import check_fuzzifier, distances_alone, shares
 from privfed.privacy.bounds import (
+    HAIR,
     MOST_SHARED,
     Bound,
     RecordBounded,
@@ -39,7 +40,7 @@ from privfed.privacy.bounds import (
     step_of,
     truncated,
 )
-from privfed.questions.bounded_sums import HAIR, SumsInCells
+from privfed.questions.bounded_sums import SumsInCells
 from privfed.questions.lloyd import check_centers
 
 

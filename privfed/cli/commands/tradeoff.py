@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from privfed import experiments
+from privfed.cli.display.progress import SECONDS_BETWEEN_LINES
 from privfed.errors import ArgumentError
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.composed_budget import composed_budgets
@@ -24,8 +25,6 @@ from privfed.experiments.running.running import Job, missing, run
 from privfed.experiments.running.store import Store
 from privfed.experiments.study.located import Located, StudyError
 from privfed.experiments.study.reading import read_study
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 def _own() -> list[str]:
@@ -91,7 +90,7 @@ class CellProgress:
         left = f"about {timedelta(seconds=round(seconds))} left"
         if self._live:
             self._bar.update(self._task, completed=done, left=left)
-        elif not self._quiet and (now - self._last >= _SECONDS_BETWEEN_LINES or done == of):
+        elif not self._quiet and (now - self._last >= SECONDS_BETWEEN_LINES or done == of):
             self._last = now
             self._console.print(f"cell {done} of {of}, {now - self._began:.0f} s, {left}", soft_wrap=True)
 

@@ -16,10 +16,9 @@ from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result
 from privfed.core.domain import FloatArray
 from privfed.core.files import replaced
+from privfed.experiments.report.svg import COLOURS
 from privfed.privacy.claim import PrivacySpent, noised_mark
 
-# Okabe and Ito's colours (2008), distinguishable to colour-blind people; without yellow, too pale on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 

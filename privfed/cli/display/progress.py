@@ -18,7 +18,7 @@ from privfed.core.question import centers_of
 _RECENT = 20
 """Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""
 
-_SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Rounds:
@@ -111,6 +111,6 @@ class RoundProgress:
         text, rest = f"{self._label}: {self._rounds}", "" if left is None else f"at most {left} left"
         if self._live:
             self._bar.update(self._task, description=text, left=rest)
-        elif not self._quiet and now - self._last >= _SECONDS_BETWEEN_LINES:
+        elif not self._quiet and now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             self._console.print(f"{text}, {now - self._began:.0f} s, {rest}", soft_wrap=True)

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from privfed import __version__
 from privfed.cli.declared import Declared
-from privfed.cli.display.picture import COLOURS, save, write_claim
+from privfed.cli.display.picture import save, write_claim
 from privfed.cli.display.progress import RoundProgress
 from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.claim import claim_from, saying_the_claim
@@ -36,6 +36,7 @@ from privfed.errors import ProtocolError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.elbow import Rule
 from privfed.estimators.selection import SelectionResult, estimator_of, select_n_clusters, transcripts
+from privfed.experiments.report.svg import COLOURS
 from privfed.federation.clients import Clients
 from privfed.privacy.claim import noised_mark, rows_mark
 

@@ -1,7 +1,7 @@
 """Draws points, lines and bars as SVG text, with marks that carry their numbers.
 
-Colours are Okabe and Ito's (2008), distinguishable to colour-blind people; shapes and dashes repeat the
-distinction, so that nothing depends on colour alone.
+Colours are Okabe and Ito's (2008), distinguishable to colour-blind people, without yellow, too pale on white;
+shapes and dashes repeat the distinction, so that nothing depends on colour alone.
 """
 
 from __future__ import annotations

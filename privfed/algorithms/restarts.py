@@ -1,0 +1,43 @@
+"""What all runs with restarts begin and end with: where the rows lie, and the best of several outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.conversation import Conversation, Setting
+from privfed.errors import ArgumentError
+from privfed.questions.ranges import Located, locate
+
+Outcome = TypeVar("Outcome", bound=ClusteringOutcome)
+
+
+def locate_enough(setting: Setting, n_clusters: int, upcoming: tuple[int, ...]) -> Conversation[Located]:
+    """Find the ranges of the rows, and that there are as many rows as clusters.
+
+    Raises:
+        ArgumentError: there are fewer.
+    """
+    located = yield from locate(setting, upcoming=upcoming)
+    if n_clusters > located.n_rows:
+        raise ArgumentError(
+            f"n_clusters={n_clusters} is more than all rows together, n_samples={located.n_rows}."
+        )
+    return located
+
+
+def best_of(n_init: int, restart: Callable[[], Conversation[Outcome]]) -> Conversation[Outcome]:
+    """Run restarts, and return the outcome of the lowest score; the first of those.
+
+    Raises:
+        ArgumentError: there is to be none.
+    """
+    if n_init < 1:
+        raise ArgumentError(f"n_init must be at least 1, got n_init={n_init}.")
+    best = yield from restart()
+    for _ in range(n_init - 1):
+        outcome = yield from restart()
+        if outcome.score < best.score:
+            best = outcome
+    return best
