@@ -15,10 +15,11 @@ from sklearn.utils.estimator_checks import (
 
 import privfed
 from privfed.cli.options import word_options
+from privfed.estimators.parameters import shared
 from privfed.estimators.parameters.declaring import Parameter, parameters_of
 from privfed.estimators.registry import ESTIMATORS
 
-SOURCES = sorted(Path(inspect.getfile(privfed)).parent.glob("estimators/**/*.py"))
+SOURCES = sorted(Path(inspect.getfile(privfed)).parent.glob("**/estimators/**/*.py"))
 CLASSES = sorted(
     {kind for name in ESTIMATORS if isinstance(kind := ESTIMATORS.find(name), type)}
     | {privfed.FederatedScaler},
@@ -43,7 +44,7 @@ def test_every_parameter_stands_once_in_the_docstring_the_signature_and_get_para
     assert re.findall(r"^    (\w+): \S", args, re.MULTILINE) == list(declared)
     assert list(inspect.signature(kind).parameters) == list(declared)
     assert kind().get_params() == {name: one.default for name, one in declared.items()}
-    assert doc.count("\nArgs:\n") == doc.count("\nAttributes:\n") == doc.count("\nRaises:\n") == 1
+    assert doc.count("\nArgs:\n") == doc.count("\nAttributes:\n") == 1
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -57,17 +58,16 @@ def test_the_first_estimator_has_the_words_of_the_design_in_their_order() -> Non
 
 
 def test_shared_parameters_are_equal_unless_a_class_declares_its_own() -> None:
-    said: dict[str, set[tuple[str, str]]] = {}
+    groups = [one for one in vars(shared).values() if isinstance(one, type) and parameters_of(one)]
+    looked_at = 0
     for kind in CLASSES:
-        for name, one in parameters_of(kind).items():
-            if all(name not in vars(base).get("_own_parameters", {}) for base in _estimators_of(kind)):
-                said.setdefault(name, set()).add((one.text, repr(one.default)))
-    assert {"engine", "policy", "cohorts", "patience", "local_iter", "merge"} <= set(said)
-    assert {name: texts for name, texts in said.items() if len(texts) > 1} == {}
-
-
-def _estimators_of(kind: type) -> list[type]:
-    return [base for base in kind.__mro__ if hasattr(base, "fit")]
+        for group in groups:
+            nearer = kind.__mro__[: kind.__mro__.index(group)] if issubclass(kind, group) else ()
+            own = {name for base in nearer for name in vars(base).get("_own_parameters", {})}
+            for name in (parameters_of(group).keys() - own) if nearer else ():
+                assert parameters_of(kind)[name] is parameters_of(group)[name], (kind, name)
+                looked_at += 1
+    assert looked_at >= 80
 
 
 def test_a_declaration_says_something_that_its_bases_do_not() -> None:
