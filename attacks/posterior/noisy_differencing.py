@@ -57,7 +57,7 @@ class NoisyDifferencing(PassiveAttack[NoisyPoints]):
     view: ClassVar[str] = "noised counts and sums in cells: a client's own, or totals; the noise's size"
     algorithms: ClassVar[tuple[str, ...]] = ("dp",)
     prior: ClassVar[str] = "a public sample of the kind of data; without it the declared domain"
-    defence: ClassVar[str] = "differential privacy with a small epsilon, that of one record"
+    defence: ClassVar[str] = "differential privacy with a small epsilon for one record"
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 
     def __init__(

@@ -46,7 +46,7 @@ class Differencing(PassiveAttack[Points]):
 
     name: ClassVar[str] = "differencing"
     paper: ClassVar[str] = (
-        "own; the assignment-aware bound beside it after TAR, arXiv:2511.07073; refutes arXiv:2312.07992"
+        "own; the assignment-aware bound is after TAR, arXiv:2511.07073; refutes arXiv:2312.07992"
     )
     adversary: ClassVar[str] = "passive server (honest but curious), alone or with colluding clients"
     view: ClassVar[str] = (
@@ -55,8 +55,8 @@ class Differencing(PassiveAttack[Points]):
     algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
-        "differential privacy; secure sums and one restart leave little of one fit, and fits add up; fewer "
-        "rounds, several local steps and minimum counts only lower the yield"
+        "differential privacy; with secure sums and one restart little follows from one fit, but fits add up; "
+        "fewer rounds, several local steps and minimum counts only lower the yield"
     )
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 

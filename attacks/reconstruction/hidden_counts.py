@@ -46,7 +46,7 @@ class EqualWeightCounts(PassiveAttack[Counts]):
     name: ClassVar[str] = "equal-weight-counts"
     paper: ClassVar[str] = "own; refutes hiding weights as in EWF, Holzer, Jacob and Kavane 2023, eq. 8"
     adversary: ClassVar[str] = "passive server"
-    view: ClassVar[str] = "a client's local centroids of each round; without totals, not their number"
+    view: ClassVar[str] = "a client's local centroids of each round; number and sum of its rows, if shown"
     algorithms: ClassVar[tuple[str, ...]] = ("ewf",)
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "secure sums; differential privacy; several local steps do not"

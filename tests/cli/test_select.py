@@ -157,7 +157,7 @@ def test_lost_clients_are_one_line_that_says_how_to_go_on(failing, words, tmp_pa
     lost = NotEnoughClientsError(missing=["h1"], left=1, needed=4, stage="collect")
     stopping_at(monkeypatch, 2, lost)
     said = failing(*words, "--out", tmp_path / "s")
-    assert "Missing: h1" in said and "the same command goes on" in said
+    assert "Missing: h1" in said and "the same command continues" in said
     assert (tmp_path / "s" / "k002" / FILE).exists()
 
 

@@ -57,7 +57,7 @@ def test_a_study_runs_resumes_and_is_compared_with_a_grown_one(invoke, study: Pa
 
 def test_check_runs_nothing(invoke, study: Path, tmp_path: Path) -> None:
     text = invoke("tradeoff", study, "--out", tmp_path / "a", "--check").stdout
-    assert text == "wine.toml is well: 1 configurations, 1 cells\n"
+    assert text == "wine.toml is valid: 1 configurations, 1 cells\n"
     assert not (tmp_path / "a").exists()
 
 
@@ -78,7 +78,7 @@ def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["digits", "weights-over-rounds", "dp-frontier", "defences", "n-clients"])
 def test_the_built_in_studies_are_well(invoke, name: str) -> None:
-    assert f"{name}.toml is well" in invoke("tradeoff", name, "--check").stdout
+    assert f"{name}.toml is valid" in invoke("tradeoff", name, "--check").stdout
 
 
 def test_wrong_studies_and_folders_give_one_line(failing, study: Path, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_is_done(study: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "the same command goes on" in errors and "Traceback" not in errors
+    assert "the same command continues" in errors and "Traceback" not in errors
     assert _stored(tmp_path / "a") > 2
 
 

@@ -97,7 +97,7 @@ def demo(out: Path, seed: int, study: bool) -> None:
     printed(_table(shown))
     lost = Counter(stage for row in masked.sums for stage in row.dropped.values())
     stages = ", ".join(f"{count} in {stage}" for stage, count in lost.most_common()) or "none"
-    click.echo(f"Dropouts over masked: {stages}. The totals of plain go without the same clients.")
+    click.echo(f"Dropouts over masked: {stages}. The plain totals leave out the same clients.")
     click.echo(f"Largest difference between their centroids: {difference:.1e} (a pixel is 0 to 16).")
     click.echo(f"Of both runs: {one_line(None)}.")
     click.echo(f"Written: {out / 'demo.json'}, {out / 'demo.png'}")

@@ -45,7 +45,7 @@ def predict(run_folder: Path, data: Path, out: Path | None, separator: str | Non
     if known.format == 1 and has_transcript(run_folder):
         claim = claim_of_run(run_folder, read_transcript(run_folder))
     if claim is not None:
-        click.echo(f"privfed: of the centroids, not of the clusters of DATA's rows: {claim.line}", err=True)
+        click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
     if out is None:
         click.echo("\n".join(["cluster", *map(str, labels.tolist())]))
     else:

@@ -108,7 +108,7 @@ def carry_out(checked: Plan, out: Path, n_processes: int, *, retry: bool, quiet:
                 run(checked, store, jobs, n_processes, progress)
         except KeyboardInterrupt:
             left = len(missing(checked, store, retry))
-            click.echo(f"privfed: stopped; {left} cells are left: the same command goes on", err=True)
+            click.echo(f"privfed: stopped; {left} cells are left: the same command continues", err=True)
             raise click.exceptions.Exit(130) from None
         return write_report(out, checked, store)
 
@@ -165,7 +165,7 @@ def tradeoff(
     n_cells = len(checked.setups) * len(checked.seeds)
     if check:
         click.echo(
-            f"{checked.located.where.name} is well: {len(checked.setups)} configurations, {n_cells} cells"
+            f"{checked.located.where.name} is valid: {len(checked.setups)} configurations, {n_cells} cells"
         )
         return
     out = Path(Path(study).stem) if out is None else out

@@ -180,7 +180,7 @@ def _resumable(out: Path) -> Iterator[None]:
     except ResumeError as error:
         raise ResumeError(f"{error} Name another folder with --out.") from None
     except ProtocolError as error:
-        raise ProtocolError(f"{error} What was summed is kept; the same command goes on.") from error
+        raise ProtocolError(f"{error} What was summed is kept; the same command continues.") from error
 
 
 def _progress(asked: Asked, model: FederatedClusterer, n_clusters: int, quiet: bool) -> RoundProgress:

@@ -32,10 +32,10 @@ def _remedy(error: sqlite3.DatabaseError) -> str:
     # An error that does not come from SQLite itself has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code == sqlite3.SQLITE_FULL:
-        return "free some space on its disk; the cells in it are kept, and the same command goes on"
+        return "free some space on its disk; the cells in it are kept, and the same command continues"
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return "restore it, or start anew in another folder"
-    return "see whether its disk can be written to; the cells in it are kept, and the same command goes on"
+    return "see whether its disk can be written to; the cells in it are kept, and the same command continues"
 
 
 class Store:
