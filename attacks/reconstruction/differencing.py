@@ -55,8 +55,8 @@ class Differencing(PassiveAttack[Points]):
     algorithms: ClassVar[tuple[str, ...]] = ("dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = (
-        "differential privacy; with secure sums and one restart little follows from one fit, but fits add up; "
-        "fewer rounds, several local steps and minimum counts only lower the yield"
+        "differential privacy; with secure sums and one restart little follows from one fit, but fits "
+        "add up; fewer rounds, several local steps and minimum counts only lower the yield"
     )
     aim: ClassVar[Aim] = Aim.SHOWN_CLIENT
 

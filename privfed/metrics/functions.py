@@ -27,7 +27,7 @@ from privfed.questions.inertia import Inertia
 from privfed.questions.ranges import MOST_ROWS, locate
 
 
-def _door(
+def federation_with_ranges(
     clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], centers: Any = None
 ) -> tuple[Federation, Ranges]:
     """Open a federation for a question about `centers`, and find its ranges."""
@@ -79,7 +79,7 @@ def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
     checked = frozen_array(as_numbers("centers", centers))
-    federation, ranges = _door(clients, None, privacy, options, checked)
+    federation, ranges = federation_with_ranges(clients, None, privacy, options, checked)
     total = asked(federation, Inertia(ranges=ranges, centers=checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
@@ -113,7 +113,7 @@ def labels_agreement(
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     checked = frozen_array(as_numbers("centers", centers))
-    federation, ranges = _door(clients, labels, privacy, options, checked)
+    federation, ranges = federation_with_ranges(clients, labels, privacy, options, checked)
     question = Contingency(ranges=ranges, centers=checked, n_labels=n_labels)
     return agreement(asked(federation, question, "score")["table"])
 

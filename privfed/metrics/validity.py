@@ -17,7 +17,7 @@ from privfed.core.federation import Federation
 from privfed.core.statistics import Statistics
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.metrics.asking import asked
-from privfed.metrics.functions import _door
+from privfed.metrics.functions import federation_with_ranges
 from privfed.numerics.distances import IntArray, assign
 from privfed.privacy.privacy import Privacy
 from privfed.questions.cluster_spread import (
@@ -40,7 +40,7 @@ def _opened(
         raise ArgumentError(
             f"centers must be of shape (n_clusters, n_features), n_clusters >= {least}, got {checked.shape}."
         )
-    return (*_door(clients, None, privacy, options, checked), checked)
+    return (*federation_with_ranges(clients, None, privacy, options, checked), checked)
 
 
 def _held(total: Statistics) -> IntArray:
