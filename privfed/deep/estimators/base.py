@@ -22,7 +22,14 @@ from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.estimators.claims import dp_sgd_claim
 from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.resuming import remembered
-from privfed.deep.estimators.words import check_private, check_words, noised_plan, plan_of, timed_domain
+from privfed.deep.estimators.words import (
+    check_model,
+    check_private,
+    check_words,
+    noised_plan,
+    plan_of,
+    timed_domain,
+)
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.trainer import Labels, trainer_of
 from privfed.errors import ArgumentError, ResumeError
@@ -127,6 +134,8 @@ class FederatedModel(ModelParameters, Claimed):
         check_words(self.get_params(deep=False))
         seed = self._seed(resume)
         plan = self._plan(seed)
+        if self._by_dp_sgd is not None:
+            check_model(plan, clients.n_features)
         algorithm = self._algorithm(plan)
         self.federation_: Federation = open_federation(
             self._request(clients, algorithm, seed, resume=resume, watch=watch)

@@ -159,6 +159,17 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
     )
 
 
+def check_model(plan: Plan, n_columns: int) -> None:
+    """Check, on a row that nobody holds, that a model has a gradient for each row: clients show no error.
+
+    Raises:
+        PrivacyError: it has none.
+    """
+    trainer = plan.trainer(n_columns)
+    start, width = plan.starts(n_columns, 1)[0], n_columns - TIMES * plan.timed
+    trainer.gradients(start, np.zeros((1, width)), np.zeros(1, dtype=np.int64))
+
+
 def _affordable(multiplier: float, rate: float, steps: int, rounds: int, privacy: Privacy) -> int:
     """Return how many rounds, up to those planned, are within the claim."""
     low, high = 0, rounds

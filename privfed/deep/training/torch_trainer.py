@@ -112,12 +112,19 @@ class TorchTrainer:
         """
         self._set(parameters)
         if self._with_rows is None:
-            errors = ModuleValidator.validate(self._module, strict=False)
-            if errors:
-                raise PrivacyError(f"DP-SGD needs each row's own gradient, and Opacus has none: {errors[0]}")
-            twin = copy.deepcopy(self._module).train()
-            self._with_rows = GradSampleModule(twin, loss_reduction="sum")
+            self._with_rows = self._for_rows()
         return self._by_rows(self._with_rows, torch.tensor(features), torch.tensor(labels))
+
+    def _for_rows(self) -> Any:
+        # Opacus looks at modules in training mode only; what draws at random stays off.
+        twin = copy.deepcopy(self._module).train()
+        for layer in twin.modules():
+            if not any(True for _ in layer.parameters()):
+                layer.eval()
+        errors = ModuleValidator.validate(twin, strict=False)
+        if errors:
+            raise PrivacyError(f"DP-SGD needs each row's own gradient, and Opacus has none: {errors[0]}")
+        return GradSampleModule(twin, loss_reduction="sum")
 
     def _by_rows(self, module: Any, features: Any, labels: Any) -> FloatArray:
         with torch.no_grad():
@@ -126,7 +133,8 @@ class TorchTrainer:
         module.zero_grad()
         if not len(features):
             return np.zeros((0, self.n_parameters))
-        self._each(module(features), labels).sum().backward()
+        # Hooks on gradients warn where no input asks for one.
+        self._each(module(features.requires_grad_()), labels).sum().backward()
         parts = [
             one.grad_sample.detach().reshape(len(features), -1).numpy()
             for one in module.parameters()

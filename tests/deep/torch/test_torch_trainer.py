@@ -1,0 +1,159 @@
+"""Models of torch; skipped without the extra `deep`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.deep.population import accuracy, clients, kinds, same
+
+torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
+pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
+
+from privfed.core.domain import Box  # noqa: E402
+from privfed.deep import DCFL, FedAvg  # noqa: E402
+from privfed.deep.training.accounting import epsilon_of  # noqa: E402
+from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
+from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
+from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
+from privfed.privacy.privacy import Privacy  # noqa: E402
+
+WORDS: dict[str, Any] = {
+    "n_classes": 3,
+    "rounds": 6,
+    "epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.5,
+    "domain": Box(0, 1),
+    "protocol": "plain",
+}
+RECORDS = Privacy(
+    epsilon=8.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def perceptron(hidden: int = 8) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(4, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 3))
+
+
+def as_softmax(parameters: np.ndarray) -> np.ndarray:
+    """A linear layer's parameters (weights by class, biases) as those of `SoftmaxRegression`."""
+    weights = parameters[:-3].reshape(3, -1).T
+    return np.concatenate([weights.ravel(), parameters[-3:]])
+
+
+def test_a_linear_layer_is_softmax_regression() -> None:
+    X, y = clients(1)
+    one, other = TorchTrainer(torch.nn.Linear(4, 3)), SoftmaxRegression(4, 3)
+    at = np.random.default_rng(0).normal(size=15)
+    assert np.allclose(one.losses(at, X[0], y[0]), other.losses(as_softmax(at), X[0], y[0]))
+    assert np.allclose(as_softmax(one.gradient(at, X[0], y[0])), other.gradient(as_softmax(at), X[0], y[0]))
+    assert (one.predict(at, X[0]) == other.predict(as_softmax(at), X[0])).all()
+    rows = one.gradients(at, X[0], y[0])
+    assert np.allclose([as_softmax(row) for row in rows], other.gradients(as_softmax(at), X[0], y[0]))
+
+
+def test_rows_gradients_of_opacus_are_those_of_each_row_alone() -> None:
+    X, y = clients(1)
+    trainer = TorchTrainer(perceptron())
+    at = trainer.initial(3)
+    together = trainer.gradients(at, X[0], y[0])
+    alone = [trainer.gradient(at, X[0][i : i + 1], y[0][i : i + 1]) for i in range(len(y[0]))]
+    assert np.allclose(together, alone, atol=1e-12)
+    assert trainer.gradients(at, X[0][:0], y[0][:0]).shape == (0, trainer.n_parameters)
+
+
+def test_a_batch_changes_a_rows_gradient_by_less_than_is_assumed() -> None:
+    """`privfed.deep.training.dp_sgd` assumes less than C 2^-38 where gradients are computed in float64."""
+    X, y = clients(1, rows=64)
+    trainer = TorchTrainer(perceptron(32))
+    at = trainer.initial(1)
+    whole = trainer.gradients(at, X[0], y[0])
+    for n in (1, 2, 7, 33):
+        part = trainer.gradients(at, X[0][:n], y[0][:n])
+        assert np.abs(part - whole[:n]).max() < 2.0**-45
+
+
+def test_a_loss_of_ones_own_is_taken_row_by_row() -> None:
+    def squared(scores: Any, labels: Any) -> Any:
+        return ((scores - torch.nn.functional.one_hot(labels, 3)) ** 2).mean()
+
+    X, y = clients(1)
+    trainer = TorchTrainer(perceptron(), squared)
+    at = trainer.initial(0)
+    assert np.isclose(trainer.losses(at, X[0], y[0]).mean(), _whole(trainer, squared, at, X[0], y[0]))
+    assert np.allclose(trainer.gradients(at, X[0], y[0]).mean(axis=0), trainer.gradient(at, X[0], y[0]))
+
+
+def _whole(trainer: TorchTrainer, loss: Any, at: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+    trainer._set(at)
+    return float(loss(trainer._module(torch.tensor(X)), torch.tensor(y)).detach())
+
+
+def test_seeds_give_models_of_their_own_and_nothing_is_drawn_outside() -> None:
+    trainer = TorchTrainer(perceptron())
+    before = torch.random.get_rng_state()
+    assert np.array_equal(trainer.initial(1), trainer.initial(1))
+    assert not np.array_equal(trainer.initial(1), trainer.initial(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_module_is_registered_under_what_it_is() -> None:
+    assert TorchTrainer(perceptron()).register() == TorchTrainer(perceptron()).register()
+    assert TorchTrainer(perceptron()).name != TorchTrainer(perceptron(9)).name
+
+
+def test_modules_that_averages_do_not_cover_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="GroupNorm"):
+        TorchTrainer(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)))
+    with pytest.raises(ArgumentError, match="no parameter"):
+        TorchTrainer(torch.nn.ReLU())
+
+
+def test_modules_without_rows_gradients_are_refused_for_dp_sgd() -> None:
+    X, y = clients(4)
+    mixing = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3, track_running_stats=False))
+    words = {**WORDS, "domain": None, "privacy": RECORDS, "noise_multiplier": 5.0, "rows_per_client": 40}
+    with pytest.raises(PrivacyError, match="Opacus has none"):
+        FedAvg(mixing, **words).fit(X, y)
+
+
+def test_dcfl_trains_a_torch_module() -> None:
+    X, y = clients(6)
+    fitted = DCFL(perceptron(), merge="gathered", **WORDS).fit(X, y)
+    assert same(fitted.labels_, kinds(6))
+    single = FedAvg(perceptron(), **WORDS).fit(X, y)
+    assert accuracy(fitted, X, y) > accuracy(single, X, y) + 0.2
+
+
+def test_opacus_accountants_give_the_ledgers_epsilon() -> None:
+    from opacus.accountants import PRVAccountant, RDPAccountant
+
+    for noise, rate, steps in ((1.0, 0.1, 60), (1.5, 0.2, 100)):
+        prv, rdp = PRVAccountant(), RDPAccountant()
+        prv.history = rdp.history = [(noise, rate, steps)]
+        ours = epsilon_of(noise, rate, steps, 1e-5)
+        assert ours == pytest.approx(prv.get_epsilon(1e-5), rel=0.01)
+        assert ours <= rdp.get_epsilon(1e-5)
+
+
+def test_dp_sgd_of_a_torch_module() -> None:
+    X, y = clients(4, rows=400)
+    y = [(labels - i) % 3 for i, labels in enumerate(y)]
+    words = {**WORDS, "rounds": 4, "domain": None, "privacy": RECORDS, "noise_multiplier": 1.5}
+    fitted = FedAvg(perceptron(), **words, sample_rate=0.2, rows_per_client=400).fit(X, y)
+    assert fitted.privacy_spent_ is not None
+    pure = FedAvg(perceptron(), **words, sample_rate=0.2, rows_per_client=400).fit(
+        [one[:0] for one in X], [one[:0] for one in y]
+    )
+    losses = [
+        np.mean(TorchTrainer(perceptron()).losses(one.models_[0], X[0], y[0])) for one in (fitted, pure)
+    ]
+    assert losses[0] < losses[1]
