@@ -1,25 +1,39 @@
 PYTHON ?= python3
 UV ?= uv
-BIN := .venv/bin
-STAMP := .venv/.installed
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCKED = $(UV) pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 \
+    --custom-compile-command "make lock"
+# What only torch's wheels for graphics cards need: they name it themselves, and nobody else is made to install it.
+CARDS := cuda-bindings cuda-pathfinder cuda-toolkit triton $(addprefix nvidia-,cublas cuda-cupti cuda-nvrtc \
+    cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
 # One thread a process: pytest already starts one process a core. Compiled tests are kept, whatever the shell says.
 TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-all bench lock clean
+.PHONY: help install install-deep demo test test-slow test-all bench lock clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv and install the locked packages and privfed itself, editable
 
 $(STAMP): pyproject.toml requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "privfed needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+install-deep: ## The same, and torch and Opacus for privfed.deep (a large download)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "privfed needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -r requirements-deep.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
 
 demo: install ## Run the demonstration; its results go to demo/
 	$(BIN)/privfed demo --out demo/
@@ -41,11 +55,12 @@ bench: install ## Run the benchmarks, one after the other
 	$(BIN)/pytest benchmarks -m benchmark -s -p no:xdist --timeout=0 \
 	    -o addopts="--import-mode=importlib --strict-markers --strict-config"
 
-lock: ## Write requirements-dev.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
-	$(UV) pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --extra dev \
-	    --custom-compile-command "make lock" --output-file requirements-dev.txt pyproject.toml
+lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
+	$(LOCKED) --extra dev --output-file requirements-dev.txt pyproject.toml
+	$(LOCKED) --extra dev --extra deep $(addprefix --no-emit-package ,$(CARDS)) \
+	    --output-file requirements-deep.txt pyproject.toml
 
 clean: ## Remove .venv and everything that was built or written by the tools
-	rm -rf .venv build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
