@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Images:
     @property
     def side(self) -> int:
         """Height and width in pixels."""
-        return round(float(self.rows.shape[1]) ** 0.5)
+        return math.isqrt(self.rows.shape[1])
 
     @property
     def n_classes(self) -> int:
