@@ -1,0 +1,135 @@
+"""One client as a process of its own: all that reaches it are bytes, and its rows lie in its own folder.
+
+`python -m tests.engines.client_process FOLDER`: frames come in on stdin and go out on stdout. The folder has
+`rows.npy` and the client's key, and whatever the client must not forget.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from privfed.core.agreement import Agreement
+from privfed.core.configuration import Configuration
+from privfed.core.conversation import Setting
+from privfed.core.domain import Box
+from privfed.core.engine import Client
+from privfed.core.policy import ClientPolicy
+from privfed.core.question import ClientData
+from privfed.core.secure_sum import Replica, SecureSum
+from privfed.party.client import Stores, own_client
+from privfed.party.replica import TOTAL, TOTALS, AlgorithmReplica, OpenedTotal
+from privfed.party.state import FileStore
+from privfed.protocols import Slotted, by_name
+from privfed.protocols.crypto.keys import Identity
+from privfed.protocols.slotted import PREFIX
+
+DOMAIN = Box(-12.0, 12.0, max_rows=100)
+"""What these clients declare where differential privacy is claimed."""
+
+
+class Join(msgspec.Struct, frozen=True, tag=True):
+    """Down: take part in a fit."""
+
+    agreement: bytes
+    position: int
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    """Down: one request of the secure sum."""
+
+    request: bytes
+
+
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """Up: the reply, and the totals that this client opened with the request."""
+
+    reply: bytes
+    told: tuple[tuple[int, bytes], ...] = ()
+
+
+def write(stream: BinaryIO, data: bytes) -> None:
+    """Write one frame: its length in eight bytes, then the bytes."""
+    stream.write(len(data).to_bytes(8, "big") + data)
+    stream.flush()
+
+
+def read(stream: BinaryIO) -> bytes:
+    """Read one frame; empty at the end of the stream."""
+    head = stream.read(8)
+    return stream.read(int.from_bytes(head, "big")) if len(head) == 8 else b""
+
+
+def secure_sum(configuration: Configuration) -> SecureSum:
+    """Return the agreed secure sum."""
+    name, terms = configuration.protocol, configuration.terms
+    if name.startswith(PREFIX):
+        inner = by_name(name.removeprefix(PREFIX))
+        return Slotted(inner, sums=terms.slotted, contributors=terms.slot_contributors)
+    return by_name(name)
+
+
+class Party:
+    """A client with what it keeps in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, key = folder, folder / "key"
+        if not key.exists():
+            key.write_bytes(Identity.generate().secret)
+        self.identity = Identity(key.read_bytes())
+        self._rows = ClientData(np.load(folder / "rows.npy"))
+        self._client: Client | None = None
+        self._told: list[tuple[int, bytes]] = []
+
+    def join(self, message: Join) -> bytes:
+        """Build this client's side of a fit, or find it as it was left."""
+        agreement = Agreement.from_bytes(message.agreement)
+        configuration, folder = agreement.configuration, self._folder / agreement.digest.hex()
+        protocol = secure_sum(configuration)
+        replica = self._replica(configuration, folder) if protocol.opens_to == "clients" else None
+        side = protocol.client(agreement, message.position, self.identity, ClientPolicy(), replica)
+        stores = Stores.in_folder(folder, side)
+        words: Any = (side, message.position, self._rows, configuration, ClientPolicy(), stores)
+        self._client = own_client(*words, domain=None if configuration.privacy is None else DOMAIN)
+        return b"joined"
+
+    def _replica(self, configuration: Configuration, folder: Path) -> Replica:
+        """Run the agreed algorithm, as the agreement's text names it."""
+        from privfed.estimators.registry import ESTIMATORS
+
+        words = json.loads(configuration.algorithm)
+        kind = ESTIMATORS.find(words.pop("algorithm"))
+        n_features = words.pop("n_features")
+        algorithm = kind(**words)._algorithm(n_features, configuration.seed)
+        store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
+        setting = Setting(configuration.clients, n_features)
+        return AlgorithmReplica(algorithm, setting, store, tells=self._tell)
+
+    def _tell(self, index: int, total: OpenedTotal) -> None:
+        self._told.append((index, TOTAL.to_bytes(total)))
+
+    def ask(self, message: Ask) -> bytes:
+        """Answer one request."""
+        assert self._client is not None
+        reply = self._client.handle(message.request)
+        told, self._told = tuple(self._told), []
+        return msgspec.msgpack.encode(Answered(reply, told))
+
+
+def main() -> None:
+    """Serve until the other end closes."""
+    party = Party(Path(sys.argv[1]))
+    incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
+    write(outgoing, party.identity.public)
+    while data := read(incoming):
+        message = msgspec.msgpack.decode(data, type=Join | Ask)
+        write(outgoing, party.join(message) if isinstance(message, Join) else party.ask(message))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Estimators over clients that are processes of their own: to the last bit the same as in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import FKM, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Privacy, metrics
+from privfed.core.transcript import Summed
+from privfed.errors import ArgumentError
+from privfed.protocols import Masked, Slotted
+from tests.engines.client_process import DOMAIN
+from tests.engines.processes import ProcessEngine
+
+N = 4
+WORDS: dict[str, Any] = {"local_iter": 2, "max_iter": 3, "tol": 0, "random_state": 3}
+
+
+def rows() -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    return [rng.normal(rng.choice([-4.0, 4.0], (20 + 5 * i, 2)), 1.0).clip(-11, 11) for i in range(N)]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessEngine]:
+    with ProcessEngine(rows(), tmp_path_factory.mktemp("clients")) as made:
+        yield made
+
+
+def assert_same(over: Any, here: Any) -> None:
+    """Assert that two fits have the same centroids, to the last bit."""
+    np.testing.assert_array_equal(np.stack(over.history_), np.stack(here.history_))
+    np.testing.assert_array_equal(over.cluster_centers_, here.cluster_centers_)
+    assert (over.inertia_, over.n_rows_, over.converged_) == (here.inertia_, here.n_rows_, here.converged_)
+
+
+def assert_same_totals(over: Any, here: Any) -> None:
+    """Assert that two fits have the same centroids and totals, to the last bit."""
+    assert_same(over, here)
+    totals = [[one.statistics for one in fit.transcript_.of(Summed)] for fit in (over, here)]
+    assert len(totals[0]) > 2 and totals[0] == totals[1]
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked", "group-masked", "ckks"])
+def test_each_sum_gives_the_same_over_processes(protocol: str, engine: ProcessEngine) -> None:
+    over = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
+    assert_same_totals(over, DWFKMeans(3, protocol=protocol, **WORDS).fit(rows()))
+
+
+def test_slots_give_the_same_over_processes(engine: ProcessEngine) -> None:
+    words: dict[str, Any] = {"merge": "slotted", "max_iter": 2, "random_state": 3}
+    # Slots are drawn from a fresh secret, so that the points of a total come in another order.
+    words["protocol"] = Slotted(Masked(), sums=3, contributors=3)
+    assert_same(FKM(3, engine=engine, **words).fit(), FKM(3, **words).fit(rows()))
+
+
+def test_rehearsed_noise_is_the_same_over_processes(engine: ProcessEngine) -> None:
+    privacy = Privacy(
+        epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove", noise_seed=7
+    )
+    over = DPKMeans(3, privacy=privacy, engine=engine, random_state=3).fit()
+    assert_same_totals(over, DPKMeans(3, privacy=privacy, random_state=3).fit(rows()))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "stage", "number"),
+    [("masked", "collect", 2), ("masked", "unmask", 2), ("group-masked", "collect", 5)],
+)
+def test_a_client_that_is_killed_goes_on_from_what_it_stored(
+    protocol: str, stage: str, number: int, engine: ProcessEngine
+) -> None:
+    before = sum(engine.starts)
+    engine.restarts = {(stage, number): 1}
+    over = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
+    assert sum(engine.starts) == before + 1
+    assert all(len(total.contributors) == N for total in over.transcript_.of(Summed))
+    assert_same_totals(over, DWFKMeans(3, protocol=protocol, **WORDS).fit(rows()))
+
+
+def test_a_run_resumes_over_processes(engine: ProcessEngine, tmp_path: Path) -> None:
+    def stop(index: int, ask: object, total: object) -> None:
+        if index == 2:
+            raise KeyboardInterrupt
+
+    whole = DWFKMeans(3, engine=engine, **WORDS)
+    cut = DWFKMeans(3, engine=engine, run_dir=tmp_path / "run", **WORDS)
+    with pytest.raises(KeyboardInterrupt):
+        cut.fit_clients(cut._gather(None, None, None, None), watch=stop)
+    assert_same_totals(cut.resume(), whole.fit())
+
+
+def test_metrics_and_scalers_ask_clients_elsewhere(engine: ProcessEngine) -> None:
+    centers = np.array([[-4.0, -4.0], [4.0, 4.0], [4.0, -4.0]])
+    over = metrics.inertia(None, centers, engine=engine)
+    assert over == metrics.inertia(rows(), centers)
+    scaled = FederatedScaler(engine=engine).fit()
+    np.testing.assert_array_equal(scaled.mean_, FederatedScaler().fit(rows()).mean_)
+
+
+def test_labels_stay_where_the_rows_are(engine: ProcessEngine) -> None:
+    fitted = DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
+    assert not hasattr(fitted, "labels_")
+    with pytest.raises(AttributeError, match=r"no labels_: .*the rows lie with clients elsewhere"):
+        fitted.labels_  # noqa: B018
+    assert fitted.predict(rows()[0]).shape == (20,)
+
+
+def test_rows_and_engine_that_do_not_fit_together_are_an_error(engine: ProcessEngine) -> None:
+    with pytest.raises(ArgumentError, match="this engine's 4 clients have their rows"):
+        DWFKMeans(3, engine=engine).fit(rows())
+    with pytest.raises(ArgumentError, match="X is missing"):
+        DWFKMeans(3).fit()
+    with pytest.raises(ArgumentError, match="have policies of their own; leave policy out"):
+        DWFKMeans(3, engine=engine, policy=ClientPolicy(min_count=3)).fit()
+    with pytest.raises(ArgumentError, match="engine must be None or a Engine, got engine='ray'"):
+        DWFKMeans(3, engine="ray").fit(rows())
+
+
+def test_a_client_that_stays_away_is_a_dropout(engine: ProcessEngine) -> None:
+    engine.stops = {("collect", 3): 2}
+    over = DWFKMeans(3, engine=engine, **WORDS).fit()
+    left = [total.contributors for total in over.transcript_.of(Summed)]
+    assert left[1] == (0, 1, 2, 3) and left[-1] == (0, 1, 3)
