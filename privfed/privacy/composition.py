@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
@@ -24,25 +22,9 @@ from dp_accounting.rdp import RdpAccountant
 from privfed.core.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon
+from privfed.privacy.composed import Composed
 
 _SAMPLED = (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent)
-
-
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """An (epsilon, delta) guarantee and how it was computed.
-
-    Args:
-        epsilon: upper bound; infinite where a release has no noise.
-        delta: delta of the guarantee.
-        neighbours: relation for which it holds.
-        method: "gdp" (exact), "pld" (within 1e-4 a release, rounded up) or "rdp" (an upper bound).
-    """
-
-    epsilon: float
-    delta: float
-    neighbours: Neighbours
-    method: Literal["gdp", "pld", "rdp"]
 
 
 def compose(events: Sequence[dp_accounting.DpEvent], delta: float, neighbours: Neighbours) -> Composed:

@@ -33,7 +33,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import check_delta
-from privfed.privacy.composition import Composed
+from privfed.privacy.composed import Composed
 
 _ORDERS = np.unique(np.rint(np.concatenate([np.arange(2.0, 2000.0), np.geomspace(2e3, 1e12, 60_000)])))
 """Orders that are tried. Any integer order gives a valid claim; these lose less than 1e-6 of epsilon."""

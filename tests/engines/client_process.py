@@ -1,15 +1,14 @@
 """One client as a process of its own: all that reaches it are bytes, and its rows lie in its own folder.
 
-`python -m tests.engines.client_process FOLDER`: frames come in on stdin and go out on stdout. The folder has
-`rows.npy` and the client's key, and whatever the client must not forget.
+Its folder has `rows.npy` and the client's key, and whatever the client must not forget.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,6 +21,7 @@ from privfed.core.engine import Client
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import ClientData
 from privfed.core.secure_sum import Replica, SecureSum
+from privfed.estimators.registry import ESTIMATORS
 from privfed.party.client import Stores, own_client
 from privfed.party.replica import TOTAL, TOTALS, AlgorithmReplica, OpenedTotal
 from privfed.party.state import FileStore
@@ -51,18 +51,6 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
     reply: bytes
     told: tuple[tuple[int, bytes], ...] = ()
-
-
-def write(stream: BinaryIO, data: bytes) -> None:
-    """Write one frame: its length in eight bytes, then the bytes."""
-    stream.write(len(data).to_bytes(8, "big") + data)
-    stream.flush()
-
-
-def read(stream: BinaryIO) -> bytes:
-    """Read one frame; empty at the end of the stream."""
-    head = stream.read(8)
-    return stream.read(int.from_bytes(head, "big")) if len(head) == 8 else b""
 
 
 def secure_sum(configuration: Configuration) -> SecureSum:
@@ -100,8 +88,6 @@ class Party:
 
     def _replica(self, configuration: Configuration, folder: Path) -> Replica:
         """Run the agreed algorithm, as the agreement's text names it."""
-        from privfed.estimators.registry import ESTIMATORS
-
         words = json.loads(configuration.algorithm)
         kind = ESTIMATORS.find(words.pop("algorithm"))
         n_features = words.pop("n_features")
@@ -121,15 +107,13 @@ class Party:
         return msgspec.msgpack.encode(Answered(reply, told))
 
 
-def main() -> None:
-    """Serve until the other end closes."""
-    party = Party(Path(sys.argv[1]))
-    incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
-    write(outgoing, party.identity.public)
-    while data := read(incoming):
-        message = msgspec.msgpack.decode(data, type=Join | Ask)
-        write(outgoing, party.join(message) if isinstance(message, Join) else party.ask(message))
-
-
-if __name__ == "__main__":
-    main()
+def serve(folder: str, pipe: Connection) -> None:
+    """Answer what comes through a pipe until its other end closes."""
+    party = Party(Path(folder))
+    pipe.send_bytes(party.identity.public)
+    while True:
+        try:
+            message = msgspec.msgpack.decode(pipe.recv_bytes(), type=Join | Ask)
+        except EOFError:
+            return
+        pipe.send_bytes(party.join(message) if isinstance(message, Join) else party.ask(message))
