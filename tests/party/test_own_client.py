@@ -1,0 +1,100 @@
+"""A client on its own machine: from its own rows, stores and policy alone, the answers of the simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privfed import Ball, Box, ClientPolicy, Privacy
+from privfed.core.configuration import Configuration, Terms
+from privfed.core.domain import Ranges
+from privfed.core.messages import Array
+from privfed.core.question import ClientData
+from privfed.engines.in_process import Pool
+from privfed.errors import ArgumentError, PolicyError
+from privfed.party.answerer import own_answerer
+from privfed.party.client import Stores, own_client, rows_in_domain
+from privfed.party.guard import MOVES, GuardedAnswerer, Moves
+from privfed.protocols.plain import PlainClient
+from privfed.questions.lloyd import LloydSums
+
+NAMES = ("a", "b", "c")
+
+
+def data() -> list[ClientData]:
+    rng = np.random.default_rng(3)
+    return [ClientData(rng.normal(0, 2, (10 + i, 2))) for i in range(3)]
+
+
+def question(low: float = -3.0) -> LloydSums:
+    return LloydSums(ranges=Ranges([low, low], [3.0, 3.0], 64), centers=np.array([[0.0, 0.0], [1.0, 1.0]]))
+
+
+def configuration(**words: object) -> Configuration:
+    known = {"protocol": "plain", "algorithm": "", "clients": NAMES, "n_features": 2, "terms": Terms()}
+    return Configuration(**{**known, **words})  # type: ignore[arg-type]
+
+
+def private(domain: Box | Ball) -> Configuration:
+    privacy = Privacy(epsilon=1.0, delta=1e-6, unit="record", domain=domain, neighbours="add-remove")
+    low, high = domain.bounds(2)
+    bounds = {"low": Array.of(low), "high": Array.of(high), "max_rows": domain.max_rows}
+    return configuration(privacy=privacy.terms(), **bounds)
+
+
+def test_a_client_alone_answers_as_in_the_pool_of_all() -> None:
+    pool = Pool(data(), NAMES, seed=7)
+    pool.expect(range(3))
+    for index in range(3):
+        asked = question()
+        for i, own in enumerate(data()):
+            alone, moved = own_answerer(NAMES[i], own, 7)(asked, index)
+            pooled, moved_there = pool.answerer(i)(asked, index)
+            assert moved == moved_there > 0
+            for name in alone:
+                np.testing.assert_array_equal(alone[name], pooled[name])
+
+
+def test_a_guard_remembers_over_processes(tmp_path: Path) -> None:
+    agreed = configuration(low=Array.of(np.full(2, -3.0)), high=Array.of(np.full(2, 3.0)), max_rows=64)
+    policy = ClientPolicy(max_answers=2, max_jumps=0)
+    side = PlainClient(agreed, policy)
+
+    def started() -> GuardedAnswerer:
+        stores = Stores.in_folder(tmp_path, side)
+        return GuardedAnswerer(own_answerer("a", data()[0], 0), policy, stores.moves, agreed)
+
+    for index in range(2):
+        started()(question(), index)
+    with pytest.raises(PolicyError, match="policy:max_answers"):
+        started()(question(), 2)
+    kept = Stores.in_folder(tmp_path, side).moves.load()  # type: ignore[attr-defined]
+    assert kept[0] == 2 and len(kept[1].last) == 1
+
+
+def test_what_a_guard_remembers_comes_back() -> None:
+    written = (3, Moves(2, (np.array([[1.0, 2.0]]), np.array([[0.5]])), b"cells"))
+    answered, moves = MOVES.from_bytes(MOVES.to_bytes(written))
+    assert (answered, moves.jumps, moves.cells) == (3, 2, b"cells")
+    for before, after in zip(written[1].last, moves.last, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_under_privacy_rows_are_moved_into_the_agreed_domain_and_no_other() -> None:
+    ball = Ball(1.0)
+    moved = rows_in_domain(data()[0], private(ball), ball)
+    assert np.linalg.norm(moved.features, axis=1).max() <= 1.0 < np.abs(data()[0].features).max()
+    with pytest.raises(ArgumentError, match="a client needs the agreed domain: pass domain="):
+        rows_in_domain(data()[0], private(ball), None)
+    with pytest.raises(ArgumentError, match="is not the one in the agreement"):
+        rows_in_domain(data()[0], private(ball), Ball(2.0))
+    assert rows_in_domain(data()[0], configuration(), None).features is not None
+
+
+def test_rows_with_other_columns_are_an_error() -> None:
+    agreed = configuration(n_features=3)
+    side = PlainClient(agreed, ClientPolicy())
+    with pytest.raises(ArgumentError, match="the rows have 2 columns, the agreement says 3"):
+        own_client(side, 0, data()[0], agreed, ClientPolicy(), Stores())

@@ -1,0 +1,78 @@
+"""A client's own run of the algorithm: it survives its process, and hears no two stories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privfed import DWFKMeans
+from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.conversation import Setting, Total
+from privfed.errors import IntegrityError, MessageError
+from privfed.party.replica import TOTALS, AlgorithmReplica, OpenedTotal
+from privfed.party.state import FileStore
+
+ROWS = [np.random.default_rng(i).normal(4 * (i % 2), 1, (12, 2)) for i in range(4)]
+
+
+def estimator() -> DWFKMeans:
+    return DWFKMeans(2, max_iter=3, tol=0, protocol="plain")
+
+
+def replica(folder: Path, tells: list[int] | None = None) -> AlgorithmReplica[ClusteringOutcome]:
+    store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
+    setting = Setting(tuple(map(str, range(4))), 2)
+
+    def told(index: int, total: OpenedTotal) -> None:
+        if tells is not None:
+            tells.append(index)
+
+    return AlgorithmReplica(estimator()._algorithm(2, 0), setting, store, tells=told)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DWFKMeans:
+    return estimator().fit(ROWS)
+
+
+def totals(fitted: DWFKMeans) -> list[Total]:
+    return [OpenedTotal.of(total).total() for _, total in fitted.transcript_.totals()]
+
+
+def test_it_asks_what_the_run_asked_and_ends_where_it_ended(fitted: DWFKMeans, tmp_path: Path) -> None:
+    heard: list[int] = []
+    for index, (asked, total) in enumerate(fitted.transcript_.totals()):
+        # Each message meets a new process.
+        own = replica(tmp_path, heard)
+        assert (own.ask(index).question, own.ask(index).cohort) == (asked.question, asked.cohort)
+        own.tell(index, total)
+    assert own.outcome is not None and heard == list(range(len(heard)))
+    np.testing.assert_array_equal(own.outcome.centers, fitted.cluster_centers_)
+    again = replica(tmp_path)
+    assert again.outcome is not None
+    with pytest.raises(MessageError):
+        again.ask(len(heard))
+
+
+def test_a_total_that_is_told_again_changes_nothing_and_another_ends_the_fit(
+    fitted: DWFKMeans, tmp_path: Path
+) -> None:
+    own, told = replica(tmp_path), totals(fitted)
+    own.tell(0, told[0])
+    own = replica(tmp_path)
+    own.tell(0, told[0])
+    asked = own.ask(1)
+    with pytest.raises(IntegrityError, match="another total of sum 0 was told before"):
+        own.tell(0, told[1])
+    assert own.ask(1) == asked
+
+
+def test_a_total_or_a_question_out_of_order_is_refused(fitted: DWFKMeans, tmp_path: Path) -> None:
+    own, told = replica(tmp_path), totals(fitted)
+    with pytest.raises(MessageError):
+        own.tell(1, told[1])
+    for index in (-1, 1):
+        with pytest.raises(MessageError):
+            own.ask(index)
