@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Algorithm
@@ -91,10 +91,19 @@ class Engine(Protocol):
     def record(self) -> Literal["digests", "messages"]:
         """Whether the transcript keeps masked bytes whole, or their digests."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the engine itself: a copy of an estimator has the same clients.
+
+        Classes that name `Engine` as a base have this.
+        """
+        return self
+
     def connect(self, opening: Opening) -> Connection:
         """Bring an agreement to the clients, and return what the coordinator needs to drive them.
 
         Where clients are elsewhere, each builds its side from `Agreement.to_bytes()`, its position, its own
         identity and rows (`SecureSum.client`, `privfed.party.client.own_client`); the coordinator's session
-        is `SecureSum.coordinator`.
+        is `SecureSum.coordinator`. Where clients open the totals, an engine whose client tells them to this
+        process makes it one of those that read them: it then belongs to the clients' side, and not to the
+        server that the sum keeps them from.
         """

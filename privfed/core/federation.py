@@ -15,7 +15,7 @@ import numpy as np
 
 from privfed.core.assumptions import COLLECT
 from privfed.core.configuration import Configuration
-from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
+from privfed.core.conversation import Algorithm, Ask, Conversation, Ledger, Setting, Total
 from privfed.core.domain import Domain
 from privfed.core.engine import Carrier
 from privfed.core.secure_sum import Session, Steps
@@ -130,13 +130,21 @@ class Federation:
             ProtocolError: a sum could not be opened; the transcript keeps the totals before it.
             ResumeError: the transcript that is replayed is of another run.
         """
-        conversation = algorithm.run(self.setting)
+        outcome = self.drive(algorithm.run(self.setting))
+        self.close()
+        return outcome
+
+    def drive(self, conversation: Conversation[Outcome]) -> Outcome:
+        """Ask what a conversation yields, send it the totals, and return its result; more may be asked after.
+
+        Raises:
+            ProtocolError: a sum could not be opened.
+        """
         try:
             ask = next(conversation)
             while True:
                 ask = conversation.send(self.ask(ask))
         except StopIteration as finished:
-            self.close()
             outcome: Outcome = finished.value
             return outcome
 

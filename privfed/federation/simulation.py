@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from privfed.core.configuration import Configuration
-from privfed.core.connection import Connection, Members, Opening
+from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.engine import Client
 from privfed.core.policy import ClientPolicy
 from privfed.core.secure_sum import SecureSum
@@ -23,7 +23,7 @@ from privfed.party.client import Stores, assembled, rows_in_domain
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulation:
+class Simulation(Engine):
     """Configures the simulation of clients in this process (`engine=` of the estimators).
 
     Args:

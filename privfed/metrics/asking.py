@@ -6,12 +6,10 @@ asked in the form of `privfed.questions.whole_clients`.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from privfed.core.configuration import PrivacyTerms
-from privfed.core.conversation import Ask, Conversation, Total
+from privfed.core.conversation import Ask, Total
 from privfed.core.domain import Ball
 from privfed.core.federation import Federation
 from privfed.core.guarantee import Neighbours, Unit
@@ -21,25 +19,12 @@ from privfed.privacy.bounds import RecordBounded
 from privfed.questions.client_sizes import typical_size
 from privfed.questions.whole_clients import SIZES_SHARE, AsOneRecord
 
-Result = TypeVar("Result")
-
 
 def _alone(federation: Federation, ask: Ask) -> Total:
     """Ask one question outside a run, and deliver its total to clients that open totals themselves."""
     total = federation.ask(ask)
     federation.close()
     return total
-
-
-def driven(federation: Federation, conversation: Conversation[Result]) -> Result:
-    """Ask the questions that precede a metric's own one, and return what they give."""
-    try:
-        ask = next(conversation)
-        while True:
-            ask = conversation.send(federation.ask(ask))
-    except StopIteration as finished:
-        result: Result = finished.value
-        return result
 
 
 def asked(federation: Federation, question: Question, purpose: str = "index") -> Statistics:
@@ -61,7 +46,7 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
         question = bounded
         if terms.unit == Unit.CLIENT and isinstance(bounded, RecordBounded):
             share -= SIZES_SHARE
-            size = driven(federation, typical_size(question.ranges, SIZES_SHARE))
+            size = federation.drive(typical_size(question.ranges, SIZES_SHARE))
             question = AsOneRecord(ranges=question.ranges, inner=bounded, rows=size)
             limits = question.limits
     weights = dict.fromkeys(_names(question), share / len(_paid(question, terms)))

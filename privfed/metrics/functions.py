@@ -20,7 +20,7 @@ from privfed.core.question import question_from_bytes
 from privfed.core.transcript import Asked
 from privfed.errors import ArgumentError
 from privfed.federation.over import federation_over
-from privfed.metrics.asking import asked, driven
+from privfed.metrics.asking import asked
 from privfed.privacy.privacy import Privacy
 from privfed.questions.contingency import Agreement, Contingency, agreement
 from privfed.questions.inertia import Inertia
@@ -40,7 +40,7 @@ def federation_with_ranges(
     federation = federation_over(clients, labels, **options)
     ranges = _known_ranges(federation)
     if ranges is None:
-        ranges = driven(federation, locate(federation.setting, upcoming=(0,))).ranges
+        ranges = federation.drive(locate(federation.setting, upcoming=(0,))).ranges
     return federation, ranges
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from privfed.core.agreement import Agreement, Registry
-from privfed.core.connection import Connection, Members, Opening
+from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.conversation import Total
 from privfed.core.engine import Exchange, Replies
 from privfed.party.replica import TOTAL
@@ -70,7 +70,7 @@ class Process:
         return self._pipe.recv_bytes()
 
 
-class ProcessEngine:
+class ProcessEngine(Engine):
     """Clients in processes of their own, with their rows and keys.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import FKM, ClientPolicy, DPKMeans, DWFKMeans, FederatedScaler, Privacy, metrics
+from privfed import (
+    FKM,
+    ClientPolicy,
+    DPKMeans,
+    DWFKMeans,
+    FederatedScaler,
+    Privacy,
+    metrics,
+    select_n_clusters,
+)
 from privfed.core.transcript import Summed
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked, Slotted
@@ -99,6 +109,14 @@ def test_metrics_and_scalers_ask_clients_elsewhere(engine: ProcessEngine) -> Non
     assert over == metrics.inertia(rows(), centers)
     scaled = FederatedScaler(engine=engine).fit()
     np.testing.assert_array_equal(scaled.mean_, FederatedScaler().fit(rows()).mean_)
+
+
+def test_the_number_of_clusters_is_chosen_over_clients_elsewhere(engine: ProcessEngine) -> None:
+    words: dict[str, Any] = {"estimator": "dwf", "protocol": "plain", **WORDS}
+    over = select_n_clusters(None, range(2, 4), engine=engine, **words)
+    here = select_n_clusters(rows(), range(2, 4), **words)
+    assert over.n_clusters == here.n_clusters and over.table == here.table
+    assert copy.deepcopy(engine) is engine
 
 
 def test_labels_stay_where_the_rows_are(engine: ProcessEngine) -> None:
