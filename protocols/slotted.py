@@ -86,16 +86,16 @@ class Slotted:
 
     @property
     def assumptions(self) -> Assumptions:
-        """What must hold for what it promises: what the inner sum assumes, and less collusion."""
+        """Assumptions behind its promises: those of the inner sum, with less collusion."""
         inner = self.inner.assumptions
         return replace(
             inner,
-            colluding=f"{inner.colluding}; one client that does tells whose every contribution in slots is",
+            colluding=f"{inner.colluding}; one that does can tell whose every contribution in slots is",
         )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Those of the inner sum, and one that brings clients the secret of the slots."""
+        """Stages of the inner sum, and the one that brings clients the secret of the slots."""
         known = {one.name for one in self.inner.stages}
         own = ("advertise", "it is out of the fit"), ("prepare", "it refuses sums with slots")
         invite = Stage("invite", "it refuses sums with slots")

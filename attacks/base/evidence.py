@@ -201,10 +201,10 @@ def _with_doubt(one: Observation, question: Question | None) -> Observation:
 
 
 def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
-    """Take the doubt off rounds whose steps ended at local centroids at which another round's ended too.
+    """Remove the doubt from rounds that ended at the same local centroids as another round.
 
-    Mostly such rounds ended at rest: no further step moves a row, and the rows' cells are those of these
-    centroids. A row may still speak against one of them.
+    Such rounds have usually converged: a further step would move no row, and the rows' cells are those of
+    these centroids. A row may still contradict one of them.
     """
     likely = [i for i, one in enumerate(observations) if one.local]
     found = list(observations)
@@ -216,8 +216,8 @@ def _at_rest(observations: list[Observation]) -> tuple[Observation, ...]:
 
 
 def _repeated(table: FloatArray) -> npt.NDArray[np.bool_]:
-    """Say of each row of a table whether another is equal to it, up to rounding."""
-    # Along this direction only rows that are equal ever meet.
+    """Say for each row of a table whether another one is equal to it, up to rounding."""
+    # Along this direction, only rows that are equal coincide.
     projected = table @ np.sin(np.arange(1.0, table.shape[1] + 1.0))
     order = np.argsort(projected)
     close = np.diff(projected[order]) <= 1e-9 * np.abs(table).sum(axis=1).max()

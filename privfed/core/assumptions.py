@@ -1,4 +1,4 @@
-"""What a secure sum declares of itself: what it assumes, what its opener sees, and what its stages are."""
+"""The declarations of a secure sum: its assumptions, what the opener of totals sees, and its stages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ COLLECT: Final = "collect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """What must hold for what a secure sum promises, each in words that end no sentence.
+    """Holds the assumptions behind a secure sum's promises, each as text without a full stop.
 
     Args:
         honest: who must follow the protocol.
-        colluding: how many clients may tell the server all that they know.
-        besides: what else is taken as given: identities, state, cryptography.
+        colluding: how many clients may share all that they know with the server.
+        besides: other assumptions, on identities, state and cryptography.
     """
 
     honest: str
@@ -25,19 +25,19 @@ class Assumptions:
     besides: str
 
     def __str__(self) -> str:
-        """Return all of it in one line, for reports."""
+        """Return all assumptions in one line, for reports."""
         return f"{self.honest}; {self.colluding}; {self.besides}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a protocol.
+    """Describes one stage of a protocol.
 
     Args:
-        name: as exchanges and faults name it.
-        unheard: what becomes of a client whose reply does not arrive in it, in words.
-        answers: whether clients answer the question in it. Under differential privacy a question is paid for
-            once in every such exchange.
+        name: name of the stage in exchanges and faults.
+        unheard: what happens to a client whose reply does not arrive in this stage, in words.
+        answers: whether clients answer the question in this stage. Under differential privacy, every such
+            exchange pays for the question once.
     """
 
     name: str
@@ -52,11 +52,11 @@ def answer_stages(stages: Iterable[Stage]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the opener of totals sees, in words.
+    """Describes in words what the opener of totals sees.
 
     Args:
-        short: for a table.
-        whole: for a report.
+        short: text for a table.
+        whole: text for a report.
     """
 
     short: str
@@ -72,4 +72,4 @@ SIGHTS = {
     ),
     "contributions": Sight("every answer", "every single client's answer, in clear"),
 }
-"""What `SecureSum.reveals` means to people."""
+"""The values of `SecureSum.reveals`, explained."""

@@ -66,7 +66,7 @@ class GroupMasked:
 
     @property
     def assumptions(self) -> Assumptions:
-        """What must hold for what it promises."""
+        """Assumptions behind its promises."""
         most = "the agreed number of" if self.colluders is None else str(self.colluders)
         return Assumptions(
             honest="the server may lie about everything; a total that it changes is noticed while no client "

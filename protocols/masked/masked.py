@@ -75,7 +75,7 @@ class Masked:
 
     @property
     def assumptions(self) -> Assumptions:
-        """What must hold for what it promises."""
+        """Assumptions behind its promises."""
         most = "the agreed number of" if self.colluders is None else str(self.colluders)
         return Assumptions(
             honest="the server may lie about everything",
