@@ -67,12 +67,12 @@ class Slotted:
     def __init__(self, inner: SecureSum, *, sums: int = 1, contributors: int = 5) -> None:
         if inner.reveals != "sums":
             raise ArgumentError(
-                f"slots hide whose each contribution is, but {inner.name!r} shows it; use Masked."
+                f"slots hide whose a contribution is, and {inner.name!r} sums show it; use masked sums."
             )
         if inner.opens_to == "clients":
             raise ArgumentError(
                 f"slots are drawn from a secret that all clients know, and clients open the totals of "
-                f"{inner.name!r}: each could tell whose every contribution is. Use Masked, or "
+                f"{inner.name!r}: each could tell whose every contribution is. Use masked sums, or "
                 'merge="summed".'
             )
         check_whole("sums", sums, 1)
@@ -109,8 +109,8 @@ class Slotted:
         """
         if smallest_cohort < self.contributors:
             raise ArgumentError(
-                f"a slotted sum needs contributors={self.contributors} clients, more than the smallest "
-                f"cohort of {smallest_cohort}; ask more clients a round, or lower contributors."
+                f"a slotted sum needs {self.contributors} clients, more than the smallest cohort of "
+                f"{smallest_cohort}; ask more clients a round, or (in Python) lower contributors."
             )
         terms = self.inner.terms(clients, smallest_cohort, max_sums)
         return msgspec.structs.replace(

@@ -52,7 +52,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "questions": lambda: ClientPolicy(questions="LloydSums"),  # type: ignore[arg-type]
     "questions must be": lambda: ClientPolicy(questions=3),  # type: ignore[arg-type]
     "domain": lambda: ClientPolicy(domain="a"),  # type: ignore[arg-type]
-    "X is 'NoneType'; pass a list": lambda: DWFKMeans(2).fit(None),
+    "pass a list with one array a client": lambda: DWFKMeans(2).fit(None),
     "X is 'int'; pass a list": lambda: metrics.inertia(3, CENTERS),
     "NaN": lambda: DWFKMeans(2).fit([np.array([[np.nan, 1.0]])]),
     "path must be that of a file": lambda: load_clients(None),  # type: ignore[arg-type]

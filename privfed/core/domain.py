@@ -101,10 +101,10 @@ class Box:
                 f"Box needs one bound, or one a feature, got shapes {low.shape} and {high.shape}."
             )
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise ArgumentError(f"Box needs finite bounds, got low={self.low}, high={self.high}.")
+            raise ArgumentError(f"low and high must be finite, got low={self.low}, high={self.high}.")
         if not (low < high).all():
             raise ArgumentError(
-                f"Box needs low < high in each feature, got low={self.low}, high={self.high}."
+                f"low must be below high in each feature, got low={self.low}, high={self.high}."
             )
         check_whole("max_rows", self.max_rows, 1, 2**40, or_none=True)
 

@@ -41,7 +41,13 @@ def _wider(content: bytes) -> str | None:
     # Without a byte order mark: every other byte of an ASCII header line is zero.
     if b"\0" not in content[:2]:
         return None
-    return "UTF-16LE" if content[1:2] == b"\0" else "UTF-16BE"
+    encoding = "UTF-16LE" if content[1:2] == b"\0" else "UTF-16BE"
+    try:
+        # A file of numbers begins with a zero as well, and is no text at all.
+        content[: len(content) // 2 * 2].decode(encoding)
+    except UnicodeDecodeError:
+        return None
+    return encoding
 
 
 def _remedy(path: Path, encoding: str) -> str:

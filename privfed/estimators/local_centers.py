@@ -32,15 +32,11 @@ from privfed.federation.run_dir import check_fresh
 from privfed.privacy.privacy import Privacy
 
 
-def _check_words(params: dict[str, Any], *, every_round: bool) -> None:
+def _check_words(params: dict[str, Any]) -> None:
     """Check the parameters that FKM and k-FED share.
 
-    Args:
-        params: the parameters.
-        every_round: whether centroids are gathered for the start and in every round, or only once.
-
     Raises:
-        ArgumentError: one is out of its bounds, or `merge` is not possible over the protocol.
+        ArgumentError: one is out of its bounds.
     """
     for name in ("n_clusters", "min_cluster_size", "max_iter", "min_iter", "n_init"):
         check_integer(name, params[name], 1)
@@ -48,8 +44,6 @@ def _check_words(params: dict[str, Any], *, every_round: bool) -> None:
     for name in ("patience", "clients_per_round"):
         if params[name] is not None:
             check_integer(name, params[name], 1)
-    gathered = params["n_init"] * (1 + params["max_iter"] if every_round else 1)
-    _check_merge(params["merge"], params["protocol"], gathered)
 
 
 def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
@@ -86,6 +80,11 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
     )
 
     _local_privacy: Privacy | None = None
+
+    @property
+    def gathered_sums(self) -> int:
+        """Number of sums of a fit that gather centroids; each has slots with `merge="slotted"`."""
+        return int(self.n_init)
 
     def _local_clusters(self) -> int:
         return int(self.n_clusters)
@@ -180,8 +179,14 @@ class FKM(_OverCenters):
         '"random", or given by an array of shape (n_clusters, n_features).',
     )
 
+    @property
+    def gathered_sums(self) -> int:
+        """Number of sums of a fit that gather every client's means: of each start, and of all rounds."""
+        return int(self.n_init * (1 + self.max_iter))
+
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        _check_words(self.get_params(deep=False), every_round=True)
+        _check_words(self.get_params(deep=False))
+        _check_merge(self.merge, self.protocol, self.gathered_sums)
         own_start = isinstance(self.init, str) and self.init == "k-means++"
         return FederatedKMeans(
             n_clusters=self.n_clusters,
@@ -234,7 +239,8 @@ class KFED(_OverCenters):
         return int(self.n_local_clusters or self.n_clusters)
 
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        _check_words(self.get_params(deep=False), every_round=False)
+        _check_words(self.get_params(deep=False))
+        _check_merge(self.merge, self.protocol, self.gathered_sums)
         if self.n_local_clusters is not None:
             check_integer("n_local_clusters", self.n_local_clusters, 1)
         if self.local not in LOCAL:

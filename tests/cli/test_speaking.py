@@ -80,8 +80,8 @@ def test_options_of_an_estimator_are_called_like_its_parameters() -> None:
         ),
         ("keep a share with Privacy(spare=...).", "keep a share with --spare."),
         (
-            "Box needs low < high, got low=8.0, high=-1.5.",
-            "what --low and --high say needs low < high, got --low 8.0, --high -1.5.",
+            "low must be below high in each feature, got low=8.0, high=-1.5.",
+            "--low must be below high in each feature, got --low 8.0, --high -1.5.",
         ),
         (
             "batch_size must be at least 1 or None, got batch_size=0.",

@@ -176,10 +176,10 @@ def test_numbers_stand_for_every_feature() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        pytest.param(lambda: Box(1, 1), "low < high", id="box-empty"),
-        pytest.param(lambda: Box([0, 2], [1, 1]), "low < high", id="box-one-feature-empty"),
-        pytest.param(lambda: Box(0, np.inf), "finite bounds", id="box-infinite"),
-        pytest.param(lambda: Box(np.nan, 1), "finite bounds", id="box-nan"),
+        pytest.param(lambda: Box(1, 1), "low must be below high", id="box-empty"),
+        pytest.param(lambda: Box([0, 2], [1, 1]), "low must be below high", id="box-one-feature-empty"),
+        pytest.param(lambda: Box(0, np.inf), "must be finite", id="box-infinite"),
+        pytest.param(lambda: Box(np.nan, 1), "must be finite", id="box-nan"),
         pytest.param(lambda: Box([0, 0], [1, 1, 1]), "one a feature", id="box-bounds-do-not-fit"),
         pytest.param(lambda: Box([[0, 0]], 1), "one a feature", id="box-of-a-table"),
         pytest.param(lambda: Box(0, 1, max_rows=0), "max_rows=0", id="no-rows"),

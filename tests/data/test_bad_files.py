@@ -403,3 +403,10 @@ def test_the_remedy_for_another_encoding_works(tmp_path: Path, encoding: str, na
     command = str(caught.value).partition("convert it with: ")[2].removesuffix(".")
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert load_clients(tmp_path / "utf8.csv", group="hôpital").names == ("numéro 1", "numéro 2")
+
+
+def test_a_file_that_is_no_text_is_not_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(bytes(range(256)) * 20)
+    with pytest.raises(DataError) as found:
+        load_clients(tmp_path / "t.csv")
+    assert "UTF-16" not in str(found.value) and "not UTF-8 text" in str(found.value)

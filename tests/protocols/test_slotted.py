@@ -137,7 +137,7 @@ def test_there_is_one_slot_for_each_client(n_slots: int) -> None:
 
 
 def test_contributions_of_few_are_an_error_before_the_fit() -> None:
-    with pytest.raises(ArgumentError, match=r"contributors=7 .* cohort of 6"):
+    with pytest.raises(ArgumentError, match=r"needs 7 clients, .* cohort of 6"):
         Contributions(Slotted(Masked(), contributors=N + 1), N)
 
 
@@ -235,7 +235,7 @@ def test_what_is_no_message_of_the_set_up_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Slotted(Plain()), "use Masked"),
+        (lambda: Slotted(Plain()), "use masked sums"),
         (lambda: Slotted(Masked(), sums=0), "sums must be a whole number of at least 1"),
         (lambda: Slotted(Masked(), contributors=1), "contributors must be a whole number of at least 2"),
         (lambda: slots(0), r"slots must lie in \[1, 2\*\*16\]"),

@@ -31,10 +31,12 @@ from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
 from privfed.estimators.selection import estimator_of
 from privfed.federation.clients import Clients, gather
-from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.registry import SECURE_SUMS, by_name
+from privfed.protocols.slotted import Slotted
 
 
 def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
@@ -49,6 +51,10 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
     surroundings = {**parameters.declared.words(), "run_dir": folder}
     model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
     model.set_params(n_clusters=parameters.n_clusters)
+    if parameters.words.get("merge") == "slotted" and isinstance(model, FKM | KFED):
+        # In Python slots belong to the secure sum. Here --merge asks for them, for as many sums as need them.
+        inner = by_name(str(parameters.words["protocol"]))
+        model.set_params(protocol=Slotted(inner, sums=model.gathered_sums))
     return model
 
 
