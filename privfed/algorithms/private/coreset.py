@@ -22,6 +22,11 @@ from privfed.core.justified import GRID_FEATURES
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded_sums import GridSums, HashSums
 
+# How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
+# docs/algorithms/dp_kmeans.md, "Where the constants come from".
+GRID_SHARE, HASH_SHARE, HASH_SHARE_IF_WIDE = 0.30, 0.25, 0.15
+"""Share of the budget for the cells of the start: in a grid, between hyperplanes, before a wide round."""
+
 WIDE_SHARE = 0.12
 """Share of the budget of the wide round, which has more centers than clusters."""
 
@@ -37,8 +42,11 @@ def count_share(n_features: int) -> float:
     return 1.0 / (1.0 + sqrt(4.0 * n_features))
 
 
+_LEAST_COUNT_SHARE = 0.15
+
+
 def _cell_share(n_features: int) -> float:
-    return max(0.15, count_share(n_features))
+    return max(_LEAST_COUNT_SHARE, count_share(n_features))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def wide_clusters(scale: Scale, n_clusters: int) -> bool:
     """Say whether a round with more centers than clusters is planned."""
     d = len(scale.center)
     held = scale.n_rows / scale.noise(WIDE_SHARE, count_share(d))
-    cells = scale.n_rows / _least_rows(scale, 0.15) / CELLS_PER_CENTER
+    cells = scale.n_rows / _least_rows(scale, HASH_SHARE_IF_WIDE) / CELLS_PER_CENTER
     return d > GRID_FEATURES and min(held, cells) >= LEAST_WIDE * n_clusters
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.clients import PROBE_SHARE, Lengths, by_client, probe
-from privfed.algorithms.private.coreset import clustered, gridded, hashed
+from privfed.algorithms.private.coreset import GRID_SHARE, HASH_SHARE, clustered, gridded, hashed
 from privfed.algorithms.private.kmeans import Start, Steps, first_radius
 from privfed.algorithms.private.rounds import lloyd_round, started
 from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
@@ -30,9 +30,6 @@ from privfed.core.domain import FloatArray, frozen_array
 from privfed.core.guarantee import Unit
 from privfed.core.justified import GRID_FEATURES
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
-
-GRID_SHARE, HASH_SHARE = 0.3, 0.25
-"""Share of the budget for the cells of the start."""
 
 GRID_CELLS, HASH_CELLS = 12, 2
 """Number of cells of the start, for each cluster."""

@@ -26,6 +26,9 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.clients import PROBE_SHARE, by_client, probe
 from privfed.algorithms.private.coreset import (
     CELLS_PER_CENTER,
+    GRID_SHARE,
+    HASH_SHARE,
+    HASH_SHARE_IF_WIDE,
     LEAST_WIDE,
     MOST_WIDE,
     WIDE_SHARE,
@@ -47,6 +50,13 @@ from privfed.questions.bounded_sums import SumsInCells
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 
 MOST_ROUNDS = 8
+
+# docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
+RADIUS_SHARE, SPACING_SHARE = 0.9, 0.8
+"""First clipping radius: share of the rows' radius, or in few dimensions of the clusters' spacing."""
+
+ROUNDS_FACTOR = 1.2
+"""Rounds, in units of sqrt(log2(clusters) / relative noise)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +95,14 @@ def first_radius(scale: Scale, n_clusters: int) -> float:
     """Return the length to which offsets from a center are clipped in the first round."""
     d = len(scale.center)
     if d > GRID_FEATURES:
-        return 0.9 * scale.radius
-    return float(min(scale.radius, 0.8 * scale.frame.radius * n_clusters ** (-1.0 / d)))
+        return RADIUS_SHARE * scale.radius
+    return float(min(scale.radius, SPACING_SHARE * scale.frame.radius * n_clusters ** (-1.0 / d)))
 
 
 def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
     """Find a coreset and, where a wide round is worthwhile, refine it."""
     d, wide = len(scale.center), wide_clusters(scale, n_clusters)
-    share = 0.15 if wide else 0.30 if d <= GRID_FEATURES else 0.25
+    share = HASH_SHARE_IF_WIDE if wide else GRID_SHARE if d <= GRID_FEATURES else HASH_SHARE
     found = yield from coreset(scale, n_clusters, rng, share)
     radius = first_radius(scale, n_clusters)
     start = Start(
@@ -128,7 +138,7 @@ def rounds_for(start: Start, n_clusters: int, share: float) -> int:
     """Return over how many rounds to spread a share of the budget: fewer where noise is high."""
     scale, counts = start.scale, count_share(len(start.scale.center))
     noise = scale.noise(share, counts) * n_clusters / scale.n_rows * start.radius / scale.radius
-    return int(np.clip(round(1.2 * sqrt(log2(max(n_clusters, 2)) / noise)), 2, MOST_ROUNDS))
+    return int(np.clip(round(ROUNDS_FACTOR * sqrt(log2(max(n_clusters, 2)) / noise)), 2, MOST_ROUNDS))
 
 
 Asking = Callable[[Ranges, FloatArray, float], SumsInCells]
