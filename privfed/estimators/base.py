@@ -21,7 +21,6 @@ from privfed.core.domain import FloatArray
 from privfed.core.federation import Federation, Watcher
 from privfed.core.files import open_file
 from privfed.core.messages import Array
-from privfed.core.transcript import Transcript
 from privfed.errors import ArgumentError
 from privfed.estimators.bases import (
     BaseEstimator,
@@ -44,11 +43,10 @@ from privfed.federation.builder import (
     cohort_rule,
     open_federation,
     protocol_of,
-    seed_from,
+    seed_of_fit,
 )
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, is_client_list
-from privfed.federation.run_dir import folder_to_resume
 from privfed.numerics.distances import assign, squared_distances
 
 
@@ -191,10 +189,7 @@ class FederatedClusterer(
 
     def _seed(self, resume: bool) -> int:
         """Return the seed of a fit; for a resumed one, the seed that was agreed on."""
-        if not resume:
-            return seed_from(self.random_state)
-        agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
-        return agreed if self.privacy is None else self.privacy.unseeded(agreed)
+        return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
 
     def _request(
         self,

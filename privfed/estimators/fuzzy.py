@@ -92,7 +92,7 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
             max_iter=self.max_iter,
             n_init=self.n_init,
             init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self.clients_per_round is not None or self.cohorts is not None,
+            sampled=self._sampled,
             seed=seed,
         )
 

@@ -198,7 +198,7 @@ class FKM(_OverCenters):
             patience=self.patience,
             n_init=self.n_init,
             init=self.init if own_start else check_init(self.init, self.n_clusters, n_features),
-            sampled=self.clients_per_round is not None or self.cohorts is not None,
+            sampled=self._sampled,
             seed=seed,
         )
 
@@ -257,6 +257,6 @@ class KFED(_OverCenters):
             patience=self.patience,
             n_init=self.n_init,
             init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self.clients_per_round is not None or self.cohorts is not None,
+            sampled=self._sampled,
             seed=seed,
         )

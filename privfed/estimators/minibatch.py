@@ -78,7 +78,7 @@ class FederatedMiniBatchKMeans(ServerSteps, Rounds, Starts, Cohorts, FederatedCl
             tol=self.tol,
             n_init=self.n_init,
             init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self.clients_per_round is not None or self.cohorts is not None,
+            sampled=self._sampled,
             seed=seed,
         )
 

@@ -73,7 +73,7 @@ class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, Fede
             patience=self.patience,
             n_init=self.n_init,
             init=check_init(self.init, self.n_clusters, n_features),
-            sampled=self.clients_per_round is not None or self.cohorts is not None,
+            sampled=self._sampled,
             score=self.restart_score,
             relocate_empty=self.relocate_empty,
             seed=seed,

@@ -289,6 +289,21 @@ def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: in
     )
 
 
+def seed_of_fit(random_state: Any, privacy: Privacy | None, run_dir: str | Path | None, resume: bool) -> int:
+    """Return the seed of a fit; for a resumed one, the seed that was agreed on.
+
+    Args:
+        random_state: of the estimator.
+        privacy: of the estimator.
+        run_dir: of the estimator.
+        resume: whether the fit in `run_dir` goes on.
+    """
+    if not resume:
+        return seed_from(random_state)
+    agreed = Transcript.load(folder_to_resume(run_dir)).configuration.seed
+    return agreed if privacy is None else privacy.unseeded(agreed)
+
+
 def seed_from(random_state: Any) -> int:
     """Return an integer seed from an int, a numpy generator or RandomState, or None (a fresh one)."""
     if random_state is None:

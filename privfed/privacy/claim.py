@@ -165,13 +165,6 @@ def claimed(
     )
 
 
-def privacy_spent(
-    configuration: Configuration, payments: tuple[Payment, ...], *, one_key: bool
-) -> PrivacySpent | None:
-    """Return the claim of a run; None without differential privacy, and for a rehearsal."""
-    return unless_rehearsed(claimed(configuration, payments, one_key=one_key))
-
-
 def unless_rehearsed(claim: PrivacySpent | None) -> PrivacySpent | None:
     """Return a claim, or None for a rehearsal, which claims nothing."""
     return None if claim is None or claim.rehearsal else claim

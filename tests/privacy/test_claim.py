@@ -16,8 +16,8 @@ from privfed.privacy.claim import (
     noised_fields,
     noised_mark,
     one_line,
-    privacy_spent,
     rows_mark,
+    unless_rehearsed,
 )
 from privfed.privacy.ledger import Payment
 from privfed.protocols import Masked
@@ -75,8 +75,8 @@ def test_a_rehearsal_says_that_it_is_not_private_and_holds_against_nobody() -> N
     assert "against anybody: none: a rehearsal" in str(rehearsal) and "(1.5, 1e-06)" not in str(rehearsal)
     assert len(rehearsal.against) == 4
     assert all(what.startswith("none") for what in rehearsal.against.values())
-    assert privacy_spent(configuration(noise_seed=3), (), one_key=False) is None
-    assert privacy_spent(configuration(), (), one_key=False) is not None
+    assert unless_rehearsed(claimed(configuration(noise_seed=3), (), one_key=False)) is None
+    assert unless_rehearsed(claimed(configuration(), (), one_key=False)) is not None
 
 
 def test_without_privacy_nothing_is_claimed_and_nothing_is_marked() -> None:

@@ -10,7 +10,7 @@ from privfed.core.configuration import Configuration, Terms
 from privfed.core.domain import Ball, Box, Ranges
 from privfed.core.question import ClientData
 from privfed.errors import ArgumentError
-from privfed.privacy.claim import privacy_spent
+from privfed.privacy.claim import claimed, unless_rehearsed
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
 from privfed.questions.lloyd import LloydSums
@@ -79,7 +79,7 @@ def test_a_claim_names_against_whom_it_holds(
         terms=Terms(honest=honest, colluders=colluders),
         privacy=Privacy(**(KNOWN | words)).terms(),
     )
-    spent = privacy_spent(configuration, (), one_key=one_key)
+    spent = unless_rehearsed(claimed(configuration, (), one_key=one_key))
     assert spent is not None and spent.against["the server"] == server
     assert spent.against["the server with clients"] == together
 

@@ -18,7 +18,7 @@ from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy import noised
 from privfed.privacy.accounting import gdp_mu
-from privfed.privacy.claim import privacy_spent
+from privfed.privacy.claim import claimed, unless_rehearsed
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of, cost
@@ -144,7 +144,7 @@ def test_the_server_adds_no_skellam_noise() -> None:
 
 
 def test_a_claim_says_that_it_is_by_renyi_differential_privacy() -> None:
-    spent = privacy_spent(agreed(), (), one_key=False)
+    spent = unless_rehearsed(claimed(agreed(), (), one_key=False))
     assert spent is not None and spent.composed.startswith("Renyi differential privacy of Skellam noise")
     assert (spent.epsilon, spent.delta) == (1.0, DELTA)
 

@@ -17,7 +17,6 @@ from privfed.core.federation import Federation, Watcher
 from privfed.core.guarantee import Unit
 from privfed.core.messages import Array
 from privfed.core.secure_sum import SecureSum
-from privfed.core.transcript import Transcript
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.estimators.claims import dp_sgd_claim
 from privfed.deep.estimators.parameters import ModelParameters
@@ -41,11 +40,10 @@ from privfed.federation.builder import (
     cohort_rule,
     open_federation,
     protocol_of,
-    seed_from,
+    seed_of_fit,
 )
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather, gathered
-from privfed.federation.run_dir import folder_to_resume
 from privfed.privacy.privacy import Privacy
 
 
@@ -146,17 +144,13 @@ class FederatedModel(ModelParameters, Claimed):
         return self
 
     def _seed(self, resume: bool) -> int:
-        if not resume:
-            return seed_from(self.random_state)
-        agreed = Transcript.load(folder_to_resume(self.run_dir)).configuration.seed
-        return agreed if self.privacy is None else self.privacy.unseeded(agreed)
+        return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)
 
     def _plan(self, seed: int) -> Plan:
         words = self.get_params(deep=False)
-        sampled = self.clients_per_round is not None or self.cohorts is not None
         if self._by_dp_sgd is None:
-            return plan_of(words, seed, sampled)
-        return noised_plan(words, self._by_dp_sgd, seed, sampled)
+            return plan_of(words, seed, self._sampled)
+        return noised_plan(words, self._by_dp_sgd, seed, self._sampled)
 
     def _request(
         self,

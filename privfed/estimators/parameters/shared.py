@@ -73,6 +73,11 @@ class Cohorts:
         default=None, text="an explicit schedule in its place: a list of client positions for each round."
     )
 
+    @property
+    def _sampled(self) -> bool:
+        """Whether a round asks some of the clients only."""
+        return self.clients_per_round is not None or self.cohorts is not None
+
 
 @parameters
 class Rounds:
