@@ -56,6 +56,18 @@ class Images:
         """Return the images with these numbers."""
         return Images(self.rows[chosen], self.labels[chosen])
 
+    def smaller(self, factor: int) -> Images:
+        """Return the images with squares of so many pixels a side as one pixel, their mean.
+
+        Raises:
+            DataError: the side is no multiple of the factor.
+        """
+        if factor < 1 or self.side % factor:
+            raise DataError(f"images of {self.side} pixels a side cannot be made {factor} times smaller.")
+        side = self.side // factor
+        squares = self.rows.reshape(-1, side, factor, side, factor)
+        return Images(squares.mean(axis=(2, 4)).reshape(-1, side * side), self.labels)
+
     def turned(self, degrees: float) -> FloatArray:
         """Return the rows with each image turned about its middle; what comes from outside is 0."""
         if degrees % 360.0 == 0.0:

@@ -21,6 +21,9 @@ def test_digits_are_there_and_turn_as_they_should() -> None:
     back = images.some(np.arange(50))
     assert np.allclose(Images(back.turned(180.0), back.labels).turned(180.0), back.rows, atol=1e-6)
     assert images.turned(360.0) is images.rows
+    assert np.array_equal(images.smaller(2).rows[:, 0], stack[:, :2, :2].mean(axis=(1, 2)))
+    with pytest.raises(DataError, match="3 times smaller"):
+        images.smaller(3)
     assert images.turned(33.0).min() >= 0.0 and images.turned(33.0).max() <= 1.0
 
 

@@ -1,0 +1,44 @@
+"""The study of DCFL's figures and tables runs, and its order is the paper's."""
+
+import csv
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "dcfl.py"
+
+
+@pytest.fixture(scope="module")
+def study() -> Any:
+    spec = importlib.util.spec_from_file_location("example_dcfl", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_quick_study_writes_its_tables_and_picture_in_the_papers_order(
+    study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.main(["--quick", "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    assert (tmp_path / "out" / "dcfl.md").read_text(encoding="utf-8") in printed
+    assert "DP-SGD was left out" in printed and "Table II" in printed and "Figure 5: static" in printed
+    assert (tmp_path / "out" / "dcfl.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "out" / "dcfl.csv").open(encoding="utf-8") as file:
+        lines = [
+            line for line in csv.DictReader(file) if line["setting"] == "dynamic" and line["round"] == "12"
+        ]
+
+    def final(name: str) -> float:
+        own = [float(line["accuracy"]) for line in lines if line["technique"] == name]
+        present = [value for value in own if value == value]
+        return sum(present) / len(present)
+
+    assert final("DCFL") > final("CFL") + 0.02 > final("FedAvg") + 0.04
+    assert final("DCFL") > max(final(name) for name in ("divergence", "cosine", "euclidean"))
