@@ -56,7 +56,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is run: images, clients at first, rounds, seeds, and whether DP-SGD is used where it is asked for."""
+    """What is run: images, clients at first, rounds, seeds, and whether DP-SGD is used where asked for."""
 
     images: Images
     n_clients: int
@@ -137,7 +137,7 @@ def fitted(
 
 
 def overhead(experiment: Experiment, seed: int) -> list[list[str]]:
-    """Bytes that clients send and receive, and seconds, of DCFL in the clear and hidden; and their accuracy."""
+    """Bytes that clients send and receive, seconds and accuracy, of DCFL in the clear and hidden."""
     scenario = experiment.scenario(seed)
     train, test = skewed(experiment.images, scenario.n_clients, 1.0, np.random.default_rng(seed))
     X, y = scenario.tables(train)
