@@ -2,7 +2,9 @@
 
 import csv
 import re
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +73,32 @@ def iris(tmp_path: Path) -> Path:
 def words(iris: Path) -> list[object]:
     """Words of a fit that ends soon, without --protocol and --out."""
     return ["fit", iris, "--group", "hospital", "--label", "species", "-k", 3]
+
+
+@pytest.fixture(scope="session")
+def fit_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Fit iris with these further words, once for all tests; return the folder, beside the table."""
+
+    def fit(*more: str) -> Path:
+        folder = tmp_path_factory.mktemp("once")
+        words = ["fit", _write(folder / "iris.csv"), "--group", "hospital", "--label", "species", "-k", 3]
+        result = CliRunner().invoke(main, [*map(str, words), *more, "--out", str(folder / "run")])
+        assert result.exit_code == 0, result.output
+        return folder / "run"
+
+    return cache(fit)
+
+
+@pytest.fixture
+def copied(fit_once: Callable[..., Path], iris: Path) -> Callable[..., Path]:
+    """Return a copy of the folder of such a fit, as if it had read this test's table."""
+
+    def copy(folder: Path, *more: object) -> Path:
+        once = fit_once(*map(str, more))
+        shutil.copytree(once, folder)
+        settings = (folder / "run.json").read_text()
+        assert str(once.parent / "iris.csv") in settings
+        (folder / "run.json").write_text(settings.replace(str(once.parent / "iris.csv"), str(iris)))
+        return folder
+
+    return copy

@@ -16,13 +16,11 @@ from tests.attacks.populations import mixture
 
 
 @pytest.fixture
-def run(invoke, words, tmp_path):
+def run(copied, tmp_path):
     """Return a function that fits iris over a protocol and returns the run's folder."""
 
     def fitted(protocol):
-        folder = tmp_path / protocol
-        invoke(*words, "--algorithm", "lloyd", "--protocol", protocol, "--max-iter", 30, "--out", folder)
-        return folder
+        return copied(tmp_path / protocol, "--algorithm", "lloyd", "--protocol", protocol, "--max-iter", 30)
 
     return fitted
 
@@ -74,6 +72,7 @@ def test_over_a_secure_sum_single_clients_are_not_there(invoke, run, tmp_path):
     assert helped["attacks"]["cluster-membership"]["recovered"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # On a loaded machine every start takes long.
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
@@ -102,6 +101,7 @@ def test_attacks_that_were_stopped_go_on(invoke, run, public, how):
     assert json.loads(path.read_text())["attacks"] == after
 
 
+@pytest.mark.slow
 def test_a_run_that_no_attack_fits_is_told_of_and_not_scored(invoke, run):
     folder = run("group-masked")
     shown = invoke("attack", folder, "--quiet")

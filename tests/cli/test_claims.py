@@ -23,6 +23,7 @@ from privfed.errors import NotEnoughClientsError
 from privfed.federation.builder import open_federation
 from privfed.privacy.claim import PrivacySpent
 from tests.cli.wide import run
+from tests.default_run import slow_but
 
 DOMAIN = ("--low", "-1", "--high", "1", "--max-rows", "100")
 CLAIM = ("--epsilon", "2", "--delta", "1e-6", "--unit", "record", "--neighbours", "add-remove")
@@ -107,7 +108,7 @@ def test_every_command_ends_with_the_claim(name: str, ended: Callable[[str], Res
         assert what in said and fact in said, (what, said)
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_JSON) - STUDIES))
+@pytest.mark.parametrize("name", slow_but(sorted(set(WITH_JSON) - STUDIES), "fit", "resume"))
 def test_every_json_holds_the_claim(name: str, home: Path, tmp_path: Path) -> None:
     found = json.loads(run(*cases(home, tmp_path / "out")[name], "--json").stdout)
     claim = PrivacySpent.from_dict(found["privacy"])

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from tests.default_run import slow
+
 Invoke = Callable[..., Result]
 
 DECLARED = (
@@ -31,7 +33,7 @@ def test_under_privacy_a_group_column_needs_the_list_of_clients(
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize(("algorithm", "from_file"), [("dp", False), ("kfed", True)])
+@pytest.mark.parametrize(("algorithm", "from_file"), [slow(("dp", False)), ("kfed", True)])
 def test_a_declared_client_without_rows_takes_part(
     invoke: Invoke, iris: Path, tmp_path: Path, algorithm: str, from_file: bool
 ) -> None:

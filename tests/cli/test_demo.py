@@ -58,6 +58,7 @@ def test_it_prints_one_table(demo) -> None:
     assert "Of both runs: differential privacy: none claimed." in text
 
 
+@pytest.mark.slow
 def test_it_can_be_run_again(demo, invoke) -> None:
     shown = json.loads((demo[0] / "demo.json").read_text())
     invoke("demo", "--no-study", "--out", demo[0])

@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score, v_measure_score
 from privfed import Box, DWFKMeans, EWFKMeans
 from privfed.core.transcript import Transcript
 from privfed.data import load_clients
+from tests.default_run import slow
 
 FILES = {
     "run.json",
@@ -30,9 +31,8 @@ COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
 
 
 @pytest.fixture(params=["plain", "masked"])
-def run(request, invoke, words, tmp_path) -> Path:
-    invoke(*words, "--protocol", request.param, "--out", tmp_path / "run")
-    return tmp_path / "run"
+def run(request, copied, tmp_path) -> Path:
+    return copied(tmp_path / "run", "--protocol", request.param)
 
 
 def read(folder: Path) -> dict:
@@ -199,10 +199,10 @@ def test_one_column_and_one_cluster_can_be_drawn(invoke, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
-        pytest.param("minibatch", "--epochs 2 --batch-size 10 --max-iter 20", id="minibatch"),
-        pytest.param("fkm", "--min-cluster-size 1 --max-iter 3", id="fkm"),
-        pytest.param("kfed", "--min-cluster-size 1 --n-local-clusters 2", id="kfed"),
-        pytest.param("fuzzy", "--fuzzifier 1.5 --averaging weighted --max-iter 10", id="fuzzy"),
+        slow(("minibatch", "--epochs 2 --batch-size 10 --max-iter 20")),
+        slow(("fkm", "--min-cluster-size 1 --max-iter 3")),
+        slow(("kfed", "--min-cluster-size 1 --n-local-clusters 2")),
+        ("fuzzy", "--fuzzifier 1.5 --averaging weighted --max-iter 10"),
     ],
 )
 def test_every_algorithm_can_be_named_with_its_words(

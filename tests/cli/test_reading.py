@@ -12,9 +12,8 @@ from privfed.data import load_features
 
 
 @pytest.fixture
-def run(invoke, words, tmp_path) -> Path:
-    invoke(*words, "--protocol", "plain", "--out", tmp_path / "run")
-    return tmp_path / "run"
+def run(copied, tmp_path) -> Path:
+    return copied(tmp_path / "run", "--protocol", "plain")
 
 
 def test_predict_names_the_nearest_centroid_of_each_row(run, invoke, iris, tmp_path) -> None:

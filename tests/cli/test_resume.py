@@ -20,11 +20,12 @@ from click.testing import CliRunner
 from privfed.cli.main import main
 from privfed.cli.runs.fitting import resumable
 from privfed.errors import ProtocolError
+from tests.default_run import slow
 
 RESULTS = ("result.json", "centroids.csv", "centroids.npz", "model.npz", "picture.png")
 
 
-@pytest.fixture(scope="module", params=["plain", "masked"])
+@pytest.fixture(scope="module", params=["plain", slow("masked")])
 def finished(request, tmp_path_factory, write_iris) -> Path:
     """A finished run beside its data; tests work on copies of it."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -61,7 +62,7 @@ def same(one: dict, other: dict) -> None:
     assert asked == [(row["index"], row["purpose"], row["contributors"]) for row in other["sums"]]
 
 
-@pytest.mark.parametrize("n_sums", [1, 2, 4, 7])
+@pytest.mark.parametrize("n_sums", [slow(1), slow(2), 4, slow(7)])
 def test_a_stopped_run_ends_like_one_that_was_not(run, finished, invoke, n_sums) -> None:
     stop(run, n_sums)
     invoke("resume", run, "--quiet")
@@ -95,7 +96,7 @@ def test_of_a_finished_run_the_results_are_written_anew(run, finished, invoke) -
         assert (run / name).exists()
 
 
-@pytest.mark.parametrize("rest", [None, b"", b'{"type":"Beg'], ids=["none", "empty", "cut off"])
+@pytest.mark.parametrize("rest", [slow(None), slow(b""), b'{"type":"Beg'], ids=["none", "empty", "cut off"])
 def test_without_a_whole_line_the_run_begins_anew(run, finished, invoke, rest) -> None:
     stop(run, 1)
     (run / "transcript.jsonl").unlink()
@@ -125,7 +126,7 @@ def filling(monkeypatch):
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("lines", [0, 1, 4])
+@pytest.mark.parametrize("lines", [slow(0), slow(1), 4])
 def test_on_a_full_disk_a_run_says_how_it_goes_on(
     finished, invoke, failing, filling, monkeypatch, tmp_path, lines
 ) -> None:

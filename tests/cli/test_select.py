@@ -16,6 +16,7 @@ from privfed.errors import NotEnoughClientsError
 from privfed.estimators.indices import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
+from tests.default_run import slow_but
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_without_a_range_the_clients_are_asked(invoke, base, tmp_path) -> None:
     assert tried == list(range(local[0], local[0] + local[-1] + 1))
 
 
-@pytest.mark.parametrize("algorithm", SHORT)
+@pytest.mark.parametrize("algorithm", slow_but(SHORT, "dp", "ewf"))
 def test_every_algorithm_runs(invoke, words, tmp_path, algorithm) -> None:
     claim = "--epsilon 5 --delta 1e-6 --unit record --neighbours add-remove --low 0 --high 8"
     claim += " --clients h1,h2,h3,h4,h5,h6"
@@ -103,7 +104,7 @@ def test_every_algorithm_runs(invoke, words, tmp_path, algorithm) -> None:
     assert read(tmp_path / "s")["algorithm"] == algorithm
 
 
-@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("index", slow_but(INDICES, list(INDICES)[-1]))
 def test_every_index_is_drawn_and_written(invoke, words, tmp_path, index) -> None:
     invoke(*words, "--index", index, "--max-iter", 3, "--out", tmp_path / "s")
     found = read(tmp_path / "s")

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from privfed.cli.main import COMMANDS, main
 
 HEAVY = {"sklearn", "scipy", "tenseal", "matplotlib", "polars", "dp_accounting", "cryptography"}
@@ -24,6 +26,7 @@ def test_core_and_errors_do_without_scikit_learn() -> None:
     assert loaded("import privfed.core.federation, privfed.errors") == set()
 
 
+@pytest.mark.slow
 def test_tenseal_is_loaded_with_the_first_encrypted_sum() -> None:
     assert "tenseal" not in loaded("from privfed import DWFKMeans, protocols; protocols.Masked()")
     assert "tenseal" in loaded("from privfed.protocols.registry import by_name; by_name('ckks')")

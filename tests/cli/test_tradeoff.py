@@ -94,6 +94,7 @@ def test_wrong_studies_and_folders_give_one_line(failing, study: Path, tmp_path:
     assert "cannot be used" in failing("tradeoff", study, "--out", tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(study: Path, tmp_path: Path) -> None:
     study.write_text(STUDY.replace("seeds = 1", "seeds = 200"))
     words = ["tradeoff", str(study), "--out", str(tmp_path / "a"), "--jobs", "1"]

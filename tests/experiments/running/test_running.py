@@ -19,11 +19,12 @@ from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.running import DIED, Job, missing, run
 from privfed.experiments.running.store import Store
 from privfed.experiments.study.reading import parse_study
+from tests.default_run import slow
 from tests.experiments.small import SMALL, results, silent
 
 
 @pytest.mark.timeout(1500)  # On a loaded machine every start takes long.
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [slow(2), slow(10)])
 def test_a_study_that_is_killed_and_resumed_ends_like_one_undisturbed(
     kills: int, finished: Path, tmp_path: Path
 ) -> None:
