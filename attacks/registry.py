@@ -49,8 +49,13 @@ def attack_class(name: str) -> type[Attack]:
     kind: object = ATTACKS.resolve(name)
     if not (isinstance(kind, type) and issubclass(kind, Attack)):
         raise ArgumentError(f"attack must be a class of attacks, such as differencing; got {name!r}.")
-    known = {word for base in kind.__mro__ for word in vars(base)}
-    missing = [word for word in _DECLARED if word not in known]
+    missing = undeclared(kind)
     if missing:
         raise ArgumentError(f"the attack {name!r} must declare {', '.join(missing)} on its class.")
     return kind
+
+
+def undeclared(kind: type[Attack]) -> list[str]:
+    """Return the names of the declarations that an attack's class lacks."""
+    known = {word for base in kind.__mro__ for word in vars(base)}
+    return [word for word in _DECLARED if word not in known]

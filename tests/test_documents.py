@@ -54,6 +54,31 @@ def with_python() -> Iterator[object]:
             yield pytest.param(page, id=named(page), marks=[pytest.mark.slow] if slow else [])
 
 
+FILE = re.compile(r"# (\w+)\.py\n")
+"""First line of a block that is a file of its own."""
+
+
+def write_files(page: Path, folder: Path) -> list[str]:
+    """Write the files that a page shows into a folder; return the names of their modules."""
+    found = [(FILE.match(one.text), one.text) for one in blocks(page) if one.kind == "python"]
+    for named_so, text in found:
+        if named_so:
+            (folder / f"{named_so[1]}.py").write_text(text, encoding="utf-8")
+    return [named_so[1] for named_so, _ in found if named_so]
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with the files that pages show, from which they can be imported."""
+    folder = tmp_path_factory.mktemp("files")
+    for page in PAGES:
+        write_files(page, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("page", [*with_python()])
 def test_python_on_a_page_runs_when_it_is_pasted_from_the_top(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +86,8 @@ def test_python_on_a_page_runs_when_it_is_pasted_from_the_top(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for one in blocks(page):
-        if one.kind == "python" and not one.reason:
+        # What is a file is imported, where it is.
+        if one.kind == "python" and not one.reason and not FILE.match(one.text):
             # The lines of a traceback are those of the page.
             code = compile("\n" * (one.line - 1) + one.text, named(page), "exec")
             exec(code, names)
@@ -83,6 +109,7 @@ def patients(folder: Path) -> None:
     (folder / "patients.csv").write_text("\n".join(["hospital,diagnosis,x,y", *lines]), encoding="utf-8")
 
 
+@pytest.mark.usefixtures("files")
 def test_studies_on_pages_are_well(tmp_path: Path) -> None:
     patients(tmp_path)
     found = [(page, one) for page in PAGES for one in blocks(page) if one.kind == "toml"]
@@ -104,6 +131,7 @@ def commands() -> Iterator[tuple[str, list[str], bool]]:
                 yield where, shlex.split(inline), False
 
 
+@pytest.mark.usefixtures("files")
 def test_commands_on_pages_have_the_options_that_they_show() -> None:
     seen = list(commands())
     assert sum(whole for *_, whole in seen) > 8
@@ -134,17 +162,21 @@ def test_options_on_pages_exist() -> None:
     assert [one for one in shown if one[1] not in options] == []
 
 
+def on_pages(pattern: str) -> Iterator[tuple[Path, str]]:
+    """Yield every match of a pattern on any page."""
+    for page in PAGES:
+        for found in re.findall(pattern, page.read_text(encoding="utf-8"), re.M):
+            yield page, found
+
+
 def test_files_and_pages_that_pages_name_exist() -> None:
-    for page in some(PAGES):
-        text = page.read_text(encoding="utf-8")
-        for link in some(re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)):
-            assert link.startswith("http") or (page.parent / link).exists(), f"{named(page)}: {link}"
-        for path in re.findall(r"`((?:privfed|protocols|attacks|tests|examples|docs)/[\w/.-]+\.\w+)`", text):
-            assert (ROOT / path).exists(), f"{named(page)}: {path}"
+    for page, link in some(on_pages(r"\]\(([^)#\s]+)[^)]*\)")):
+        assert link.startswith("http") or (page.parent / link).exists(), f"{named(page)}: {link}"
+    for page, path in some(on_pages(r"`((?:privfed|protocols|attacks|tests|examples|docs)/[\w/.-]+\.\w+)`")):
+        assert (ROOT / path).exists(), f"{named(page)}: {path}"
 
 
 def test_targets_that_pages_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-    for page in some(PAGES):
-        for target in some(re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.M)):
-            assert target in targets, f"{named(page)}: make {target}"
+    for page, target in some(on_pages(r"(?:^    |`)make ([a-z-]+)")):
+        assert target in targets, f"{named(page)}: make {target}"

@@ -9,14 +9,18 @@
 privfed's own parts are tested by the same classes. They need pytest, which privfed itself does not.
 """
 
+from privfed.testing.attacks import AttackContract
 from privfed.testing.estimators import EstimatorContract
+from privfed.testing.metrics import MetricContract
 from privfed.testing.partitions import PartitionContract
 from privfed.testing.questions import BoundedQuestionContract, QuestionContract
 from privfed.testing.sums import SecureSumContract
 
 __all__ = [
+    "AttackContract",
     "BoundedQuestionContract",
     "EstimatorContract",
+    "MetricContract",
     "PartitionContract",
     "QuestionContract",
     "SecureSumContract",

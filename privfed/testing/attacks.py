@@ -1,0 +1,99 @@
+"""The contract of attacks on what a party saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Target
+from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.results import NotRun, evaluate
+from privfed.attacks.registry import undeclared
+from privfed.core.domain import FloatArray
+from privfed.core.transcript import Transcript
+from privfed.core.view import View
+from privfed.errors import ArgumentError
+from privfed.estimators.weighted import lloyd
+
+
+class AttackContract:
+    """Laws of every `privfed.attacks.PassiveAttack`. Set `kind`, and write `make` where it has parameters.
+
+    It says who attacks, what it reads and what stops it; it needs nothing but a view, also one from disk;
+    it repeats with its generator and changes nothing; where a view shows nothing that it reads, it says so.
+
+    Attributes:
+        kind: the class.
+        over: the secure sum of the run that is attacked.
+    """
+
+    kind: type[PassiveAttack[Any]]
+    over = "plain"
+
+    def make(self) -> PassiveAttack[Any]:
+        """Return the attack."""
+        return self.kind()
+
+    def clients(self) -> list[FloatArray]:
+        """Return five clients of 12 rows of three blobs in the plane."""
+        rng = np.random.default_rng(3)
+        return [rng.normal(rng.integers(3, size=(12, 1)) * 5.0, 1.0, (12, 2)) for _ in range(5)]
+
+    def fit(self, run_dir: Path | None = None) -> Transcript:
+        """Return the transcript of the run that is attacked; write it for an attack on other algorithms."""
+        words: dict[str, Any] = {"protocol": self.over, "max_iter": 4, "tol": 0, "run_dir": run_dir}
+        return lloyd(6, **words).fit(self.clients()).transcript_
+
+    def attacked(self, view: View) -> Any:
+        """Return what the attack finds in a view."""
+        return self.make().run(view, self.target().prior, np.random.default_rng(0))
+
+    def target(self) -> Target:
+        """Return what is known of the run: all rows for scoring, and public ones."""
+        public = np.random.default_rng(4).normal(5.0, 5.0, (60, 2))
+        return Target(clients=self.clients(), public=public, client=0, shows_answers=self.over == "plain")
+
+    def test_it_declares_what_reports_say_of_it(self) -> None:
+        """Its name, its source, who attacks, what it sees and knows, what stops it."""
+        assert not undeclared(self.kind)
+        assert self.kind.name == self.kind.name.lower() and " " not in self.kind.name
+
+    def test_it_finds_something_and_is_scored(self) -> None:
+        """The report is numbers and words, that JSON holds."""
+        found = self.attacked(self.fit().view("server"))
+        assert not isinstance(found, NotRun), found.why
+        report = evaluate(found, self.target().truth)
+        assert found.attack == self.kind.name
+        assert json.loads(json.dumps(report.to_dict()))["attack"] == self.kind.name
+
+    def test_it_needs_nothing_but_a_view_from_disk(self, tmp_path: Path) -> None:
+        """What it reads of a run's folder is what it reads of a run in memory."""
+        live = self.attacked(self.fit(tmp_path / "run").view("server"))
+        stored = self.attacked(Transcript.load(tmp_path / "run").view("server"))
+        assert self.told(live) == self.told(stored)
+
+    def test_it_repeats_with_its_generator(self) -> None:
+        """The same view and the same state of the generator, the same claims."""
+        view = self.fit().view("server")
+        assert self.told(self.attacked(view)) == self.told(self.attacked(view))
+
+    def test_where_a_view_shows_nothing_it_does_not_run_and_says_why(self) -> None:
+        """An attack that had nothing to work on looks like no defence."""
+        blind = View("server", (), ("a", "b", "c", "d", "e"), (), {})
+        found = self.attacked(blind)
+        assert isinstance(found, NotRun) and len(found.why.split()) > 3
+
+    def test_what_is_no_view_is_an_error(self) -> None:
+        """Passing a model or a transcript is a common mistake."""
+        with pytest.raises(ArgumentError, match=r"transcript_\.view"):
+            self.make().run(self.fit(), Prior(), np.random.default_rng(0))  # type: ignore[arg-type]
+
+    def told(self, found: Any) -> dict[str, Any]:
+        """Return a scored result without what differs between two runs of the same attack."""
+        told = evaluate(found, self.target().truth).to_dict()
+        return {name: repr(value) for name, value in told.items() if name != "seconds"}

@@ -1,0 +1,73 @@
+"""docs/extending.md: its parts keep their contracts, and work in every command, in workers and after load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.test_documents import ROOT, blocks, write_files
+
+PAGE = ROOT / "docs" / "extending.md"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("extending")
+    assert len(write_files(PAGE, folder)) == 10
+    rng = np.random.default_rng(0)
+    rows = [f"h{i % 5},{x:.4f},{y:.4f}" for i, (x, y) in enumerate(rng.uniform(0.1, 5.0, (60, 2)))]
+    (folder / "table.csv").write_text("\n".join(["clinic,x,y", *rows]))
+    (study,) = (one.text for one in blocks(PAGE) if one.kind == "toml")
+    (folder / "study.toml").write_text(study)
+    return folder
+
+
+def run(folder: Path, *words: str) -> str:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_part_keeps_its_contract(folder: Path) -> None:
+    tests = sorted(path.name for path in folder.glob("test_*.py"))
+    assert len(tests) == 5
+    said = run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *tests)
+    assert " passed" in said and "failed" not in said
+
+
+PRIVFED = ("-c", "from privfed.cli.main import main; main()")
+TABLE = ("table.csv", "--group", "clinic", "--quiet")
+MINE = ("--algorithm", "spherical:SphericalKMeans", "-k", "3")
+
+
+@pytest.mark.slow
+def test_every_part_works_in_the_commands(folder: Path) -> None:
+    run(folder, *PRIVFED, "fit", *TABLE, *MINE, "--out", "run")
+    run(folder, *PRIVFED, "resume", "run", *MINE[:2], "--quiet")
+    run(folder, *PRIVFED, "predict", "run", "table.csv")
+    run(folder, *PRIVFED, "fit", *TABLE, "--protocol", "shared_key:SharedKey", "-k", "3", "--out", "shared")
+    lloyd = ("--algorithm", "lloyd", "--protocol", "plain", "-k", "3")
+    run(folder, *PRIVFED, "fit", *TABLE, *lloyd, "--out", "plain")
+    run(folder, *PRIVFED, "attack", "plain", "--attack", "lone_rows:LoneRows", "--client", "h0", "--quiet")
+    select = ("select-k", *TABLE, "--k-max", "4", "--index", "cosine:MEAN_COSINE")
+    run(folder, *PRIVFED, *select, "--algorithm", "spherical:SphericalKMeans", "--out", "selected")
+    load = "import privfed, spherical; privfed.load('run/model.npz', estimators=[spherical.SphericalKMeans])"
+    run(folder, "-c", load)
+
+
+@pytest.mark.slow
+def test_the_study_on_the_page_runs_in_worker_processes(folder: Path) -> None:
+    run(folder, *PRIVFED, "tradeoff", "study.toml", "--jobs", "2", "--out", "study", "--quiet")
+    assert (folder / "study").is_dir()
