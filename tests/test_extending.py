@@ -61,7 +61,7 @@ def test_every_part_works_in_the_commands(folder: Path) -> None:
     lloyd = ("--algorithm", "lloyd", "--protocol", "plain", "-k", "3")
     run(folder, *PRIVFED, "fit", *TABLE, *lloyd, "--out", "plain")
     run(folder, *PRIVFED, "attack", "plain", "--attack", "lone_rows:LoneRows", "--client", "h0", "--quiet")
-    select = ("select-k", *TABLE, "--k-max", "4", "--index", "cosine:MEAN_COSINE")
+    select = ("select-k", *TABLE, "--max-k", "4", "--index", "cosine:MEAN_COSINE")
     run(folder, *PRIVFED, *select, "--algorithm", "spherical:SphericalKMeans", "--out", "selected")
     load = "import privfed, spherical; privfed.load('run/model.npz', estimators=[spherical.SphericalKMeans])"
     run(folder, "-c", load)

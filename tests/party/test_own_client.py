@@ -19,6 +19,7 @@ from privfed.party.client import Stores, own_client, rows_in_domain
 from privfed.party.guard import MOVES, GuardedAnswerer, Moves
 from privfed.protocols.plain import PlainClient
 from privfed.questions.lloyd import LloydSums
+from tests.some import some
 
 NAMES = ("a", "b", "c")
 
@@ -49,7 +50,7 @@ def test_a_client_alone_answers_as_in_the_pool_of_all() -> None:
     pool.expect(range(3))
     for index in range(3):
         asked = question()
-        for i, own in enumerate(data()):
+        for i, own in some(enumerate(data())):
             alone, moved = own_answerer(NAMES[i], own, 7)(asked, index)
             pooled, moved_there = pool.answerer(i)(asked, index)
             assert moved == moved_there > 0

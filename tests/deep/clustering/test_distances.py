@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from privfed.deep.clustering.distances import METRICS, divergence, update_distances
 from privfed.errors import ArgumentError
 from tests.reference import dcfl_reference as reference
+from tests.some import some
 
 FINITE = st.floats(-100, 100, allow_subnormal=False, width=32)
 UPDATES = st.integers(2, 5).flatmap(lambda n: arrays(np.float64, (2, n, 3), elements=FINITE))
@@ -34,7 +35,7 @@ def test_the_divergence_of_the_papers_cases(updates: tuple[np.ndarray, np.ndarra
 
 
 def test_with_one_origin_and_length_the_divergence_is_that_of_the_cosine_distance() -> None:
-    for angle in np.linspace(0.1, 3.0, 7):
+    for angle in some(np.linspace(0.1, 3.0, 7)):
         ends = np.array([[1.0, 0.0], [math.cos(angle), math.sin(angle)]])
         expected = math.sqrt((1.0 - math.cos(angle)) / 2.0)
         assert divergence(np.zeros((2, 2)), ends)[0, 1] == pytest.approx(expected)
@@ -45,7 +46,7 @@ def test_distances_are_those_of_the_formula_by_its_angles() -> None:
     starts, ends = rng.normal(size=(2, 8, 20))
     complete = update_distances(starts, ends)
     for i in range(8):
-        for j in range(i):
+        for j in some(range(i)):
             vectors = (starts[i], ends[i], starts[j], ends[j])
             assert complete[i, j] == pytest.approx(reference.distance(*vectors), rel=1e-9)
 
