@@ -122,7 +122,7 @@ def test_the_number_of_clusters_is_chosen_over_clients_elsewhere(engine: Process
 def test_labels_stay_where_the_rows_are(engine: ProcessEngine) -> None:
     fitted = DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
     assert not hasattr(fitted, "labels_")
-    with pytest.raises(AttributeError, match=r"no labels_: .*the rows lie with clients elsewhere"):
+    with pytest.raises(AttributeError, match=r"no labels_: .*clients keep their rows and labels elsewhere"):
         fitted.labels_  # noqa: B018
     assert fitted.predict(rows()[0]).shape == (20,)
 
