@@ -1,0 +1,184 @@
+"""Linkage of sketches: slots hide whose a sketch is, but updates of one client look alike in all rounds.
+
+Each round's sketches are matched with the last ones of known tracks, by the least total cosine distance (one
+to one). With the public projection, sketches are as alike as updates are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.prior import Prior
+from privfed.attacks.base.reading import Reads, Shows
+from privfed.attacks.base.report import Report
+from privfed.attacks.base.results import NotRun, Result, Truth
+from privfed.core.domain import FloatArray
+from privfed.core.question import ClientData
+from privfed.core.statistics import Statistics
+from privfed.core.view import SumView, View
+from privfed.deep.attacks.membership import round_of
+from privfed.deep.training.rounds import Round, SketchedUpdates
+from privfed.deep.training.trainer import Labels
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import IntArray
+from privfed.questions.slots import Slots
+
+
+@dataclass(frozen=True)
+class LabelledTruth(Truth):
+    """The truth of clients that train, for scoring only.
+
+    Args:
+        labels: of each client's rows, by position.
+    """
+
+    labels: Sequence[Labels] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchLinks(Result):
+    """Claims about which sketches are of one client.
+
+    Args:
+        questions: all rounds that the attack saw, in order, so that the truth can train again.
+        cohorts: who was asked in each.
+        seen: for each round the sketches, float64 of shape (n, size), or None where it showed none.
+        tracks: for each of these the claimed client of each sketch, integers of shape (n,).
+    """
+
+    questions: Sequence[Round] = field(repr=False)
+    cohorts: Sequence[tuple[int, ...]] = field(repr=False)
+    seen: Sequence[FloatArray | None] = field(repr=False)
+    tracks: Sequence[IntArray | None] = field(repr=False)
+
+    def score(self, truth: Truth) -> Report:
+        """Compare each sketch's client with the client whose sketch began its track.
+
+        Raises:
+            ArgumentError: the truth has no labels: whose a sketch is, is found by training again.
+        """
+        if not isinstance(truth, LabelledTruth) or len(truth.labels) != len(truth.clients):
+            raise ArgumentError("links of sketches are scored with LabelledTruth(clients, labels=...).")
+        began: dict[int, int] = {}
+        right = claims = 0
+        for tracks, owners in zip(self.tracks, self._owners(truth), strict=True):
+            for track, owner in [] if tracks is None else zip(tracks.tolist(), owners, strict=True):
+                # What begins a track claims nothing.
+                if track in began:
+                    claims, right = claims + 1, right + (began[track] == owner)
+                began.setdefault(track, owner)
+        most = max((len(one) for one in self.seen if one is not None), default=0)
+        return Report(
+            attack=self.attack,
+            goal="sketches linked to an earlier one of their client",
+            recovered=right / claims if claims else 0.0,
+            precision=right / claims if claims else math.nan,
+            claims=claims,
+            linked=False,
+            baseline=1.0 / most if most else math.nan,
+            bound=1.0,
+            bound_of="all of them",
+            queries=self.queries,
+            seconds=self.seconds,
+        )
+
+    def _owners(self, truth: LabelledTruth) -> list[list[int]]:
+        """Return the client of each sketch, by matching it with what each client's training gives."""
+        data = [ClientData(rows, labels) for rows, labels in zip(truth.clients, truth.labels, strict=True)]
+        found: list[list[int]] = []
+        for question, cohort, seen in zip(self.questions, self.cohorts, self.seen, strict=True):
+            rng = np.random.default_rng(0)
+            answers = [question.answer(data[i].within(question.ranges)[0], rng) for i in cohort]
+            found.append([] if seen is None else _matched(answers, cohort, seen))
+        return found
+
+
+def _matched(answers: list[Statistics], cohort: tuple[int, ...], seen: FloatArray) -> list[int]:
+    exact = np.stack([answer["sketch"] for answer in answers])
+    clients, places = linear_sum_assignment(cdist(exact, seen))
+    owners = dict(zip(places.tolist(), clients.tolist(), strict=True))
+    return [cohort[owners[i]] if i in owners else -1 for i in range(len(seen))]
+
+
+@dataclass(frozen=True)
+class SketchLinkage(PassiveAttack[SketchLinks]):
+    """Links the sketches of one client over the rounds, by their directions.
+
+    Names in the view are not read: on one that has them, the attack measures how much hiding them would help.
+    """
+
+    name: ClassVar[str] = "sketch-linkage"
+    paper: ClassVar[str] = "updates of one client keep their direction: ours"
+    adversary: ClassVar[str] = "passive server"
+    view: ClassVar[str] = "sketches without names, over several rounds"
+    algorithms: ClassVar[tuple[str, ...]] = ("CFL", "DCFL")
+    prior: ClassVar[str] = "none"
+    defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """Sketches of single clients, with or without names."""
+        what = "every client's sketch by itself"
+        return (
+            Reads(what=what, shown=Shows.ANSWERS, use=_has_sketches),
+            Reads(what=what, shown=Shows.TOTALS, use=lambda question: isinstance(question, Slots)),
+        )
+
+    def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> SketchLinks | NotRun:
+        rounds = [(found, one) for one in view.sums if (found := round_of(one.question)) is not None]
+        seen = [_sketches(one, rng) for _, one in rounds]
+        if sum(one is not None for one in seen) < 2:
+            return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")
+        return SketchLinks(
+            attack=self.name,
+            queries=len(rounds),
+            questions=[question for question, _ in rounds],
+            cohorts=[one.contributors or one.cohort for _, one in rounds],
+            seen=seen,
+            tracks=_tracks(seen),
+        )
+
+
+def _has_sketches(question: object) -> bool:
+    return isinstance(question, SketchedUpdates)
+
+
+def _sketches(one: SumView, rng: np.random.Generator) -> FloatArray | None:
+    """Return a round's sketches in an order that tells nothing; None where it shows none."""
+    if isinstance(one.question, Slots) and one.total is not None:
+        held = one.question.contributions(one.total)
+    elif isinstance(one.question, SketchedUpdates):
+        held = list(one.answers.values())
+    else:
+        return None
+    return rng.permutation(np.stack([answer["sketch"] for answer in held])) if held else None
+
+
+def _tracks(seen: Sequence[FloatArray | None]) -> list[IntArray | None]:
+    last: dict[int, FloatArray] = {}
+    tracks: list[IntArray | None] = []
+    for sketches in seen:
+        if sketches is None:
+            tracks.append(None)
+            continue
+        own = np.full(len(sketches), -1, dtype=np.intp)
+        if last:
+            names = list(last)
+            apart = np.nan_to_num(
+                cdist(np.stack([last[name] for name in names]), sketches, "cosine"), nan=1.0
+            )
+            for place, name in zip(*reversed(linear_sum_assignment(apart)), strict=True):
+                own[place] = names[name]
+        fresh = len(last) + np.cumsum(own < 0) - 1
+        own = np.where(own < 0, fresh, own)
+        last |= {int(name): sketch for name, sketch in zip(own, sketches, strict=True)}
+        tracks.append(own)
+    return tracks

@@ -1,0 +1,77 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed.attacks import Prior, evaluate
+from privfed.attacks.base.results import NotRun, Truth
+from privfed.core.domain import Box
+from privfed.deep import DCFL, FedAvg
+from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
+from privfed.deep.attacks.membership import ModelMembership
+from privfed.errors import ArgumentError
+from privfed.privacy.privacy import Privacy
+from tests.deep.population import clients
+
+WORDS: dict[str, Any] = {
+    "n_classes": 3,
+    "rounds": 4,
+    "epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.5,
+    "domain": Box(0, 1),
+}
+
+
+def noisy(n: int, seed: int, rows: int = 12) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Many columns and labels by chance, which only memory can know."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(size=(rows, 60)) for _ in range(n)], [rng.integers(0, 3, rows) for _ in range(n)]
+
+
+def area(privacy: Privacy | None, **words: Any) -> float:
+    X, y = noisy(4, 0)
+    other_X, other_y = noisy(4, 1)
+    fitted = FedAvg(
+        **{**WORDS, "rounds": 20, "domain": None if privacy else WORDS["domain"], **words},
+        protocol="plain",
+        privacy=privacy,
+    ).fit(X, y)
+    attack = ModelMembership(np.concatenate([*X, *other_X]), np.concatenate([*y, *other_y]))
+    found = attack.run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    members = np.arange(96) < 48
+    return evaluate(found, Truth(X, members=members)).recovered
+
+
+def test_models_tell_which_rows_they_were_trained_on_and_dp_sgd_hides_it() -> None:
+    privacy = Privacy(
+        epsilon=1.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
+    )
+    clear = area(None)
+    hidden = area(privacy, noise_multiplier=40.0, rows_per_client=12, sample_rate=0.5)
+    assert clear > 0.7 and hidden < clear - 0.15
+
+
+def test_one_round_and_other_runs_show_nothing_to_compare() -> None:
+    X, y = clients(4)
+    fitted = FedAvg(**{**WORDS, "rounds": 1}, protocol="plain").fit(X, y)
+    view = fitted.transcript_.view("server")
+    attack = ModelMembership(X[0], y[0])
+    assert isinstance(attack.run(view, Prior(), np.random.default_rng(0)), NotRun)
+    assert isinstance(SketchLinkage().run(view, Prior(), np.random.default_rng(0)), NotRun)
+    with pytest.raises(ArgumentError, match="one label"):
+        more = FedAvg(**WORDS, protocol="plain").fit(X, y).transcript_.view("server")
+        ModelMembership(X[0], y[0][:3]).run(more, Prior(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["slotted", "by-name"])
+def test_sketches_of_one_client_are_linked_from_round_to_round(hidden: bool) -> None:
+    X, y = clients(6)
+    way: dict[str, Any] = {} if hidden else {"protocol": "plain", "merge": "gathered"}
+    fitted = DCFL(**WORDS, **way).fit(X, y)
+    found = SketchLinkage().run(fitted.transcript_.view("server"), Prior(), np.random.default_rng(0))
+    report = evaluate(found, LabelledTruth(X, labels=y))
+    assert report.claims == 18
+    assert report.recovered > 0.5 > 2 * report.baseline
+    with pytest.raises(ArgumentError, match="LabelledTruth"):
+        evaluate(found, Truth(X))
