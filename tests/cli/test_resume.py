@@ -243,6 +243,7 @@ def test_no_folder_is_an_error(failing, tmp_path) -> None:
     assert "is no folder" in failing("resume", tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, invoke, write_iris) -> None:
     iris, folder = write_iris(tmp_path / "iris.csv"), tmp_path / "run"
     words = ["fit", iris, "--group", "hospital", "--label", "species", "--protocol", "plain", "--out", folder]

@@ -1,4 +1,4 @@
-"""Scikit-learn's checks of its estimators: all for the first by default, and for the others in slow tests."""
+"""Scikit-learn's checks of its estimators: by default for the first one, for the others in slow tests."""
 
 from __future__ import annotations
 

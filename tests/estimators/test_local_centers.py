@@ -31,6 +31,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
 @scikit_learns_checks(*ESTIMATORS)
 def test_scikit_learns_check(estimator: Any, check: Any) -> None:

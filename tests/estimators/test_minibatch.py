@@ -23,6 +23,7 @@ from tests.estimators.checks import scikit_learns_checks
 Clients = list[np.ndarray]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
 @scikit_learns_checks(
     # One client: over any other sum the total would be that client's answer.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.default_run import covering
 from tests.privacy.audited import CLIENT, K, centers_of
 from tests.privacy.shifts import Recorder, Trusted, budget, claim, shift_of_a_client
 
@@ -33,8 +34,7 @@ OTHERS = (0.8, 0.35)
 
 
 @pytest.mark.parametrize("epsilon", [4.0, pytest.param(9.0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", CLIENT)
+@pytest.mark.parametrize(("name", "neighbours"), covering(list(CLIENT), ["add-remove", "replace-one"]))
 def test_no_client_moves_a_run_by_more_than_its_budget(
     name: str, neighbours: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

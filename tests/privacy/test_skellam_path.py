@@ -25,6 +25,7 @@ from privfed.privacy.pricing import budget_of, cost
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.skellam import skellam
 from privfed.questions.bounded_sums import GridSums, RelativeSums, SizeSums
+from tests.default_run import covering, slow
 from tests.privacy.audited import CLIENT, RECORD, centers_of
 from tests.privacy.paths import Path
 from tests.privacy.shifts import (
@@ -188,9 +189,12 @@ def test_noise_is_independent_across_rounds_statistics_and_runs() -> None:
     assert audit_noises(found, confidence=1 - 1e-7) == []
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(
-    "name", ["DPKMeans", "DWFKMeans", "FederatedFuzzyCMeans", "select_n_clusters", "KFED"]
+    ("name", "neighbours"),
+    covering(
+        ["DPKMeans", "DWFKMeans", "FederatedFuzzyCMeans", "select_n_clusters", "KFED"],
+        ["add-remove", "replace-one"],
+    ),
 )
 def test_no_record_moves_a_run_by_more_than_its_budget(
     name: str, neighbours: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
@@ -206,7 +210,7 @@ def test_no_record_moves_a_run_by_more_than_its_budget(
     assert least <= shift / budget_of("skellam", 2.0, DELTA) <= 1.0
 
 
-@pytest.mark.parametrize("name", ["DPKMeans", "DWFKMeans, 3 steps"])
+@pytest.mark.parametrize("name", ["DPKMeans", slow("DWFKMeans, 3 steps")])
 def test_no_client_moves_a_run_by_more_than_its_budget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, recorder = np.array_split(rows_of(900, 2), 90), Recorder(monkeypatch)
     privacy = replace(claim(4.0, "add-remove", "client"), mechanism="skellam")

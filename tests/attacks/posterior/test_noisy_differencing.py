@@ -125,6 +125,7 @@ def test_sums_without_noise_are_left_to_the_exact_attack() -> None:
     assert np.isnan(report.bound)
 
 
+@pytest.mark.slow
 def test_the_same_generator_gives_the_same_claims() -> None:
     scene = mixed(0, 6)
     view = viewed(scene, 100.0, 1)

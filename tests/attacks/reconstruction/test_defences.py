@@ -80,6 +80,7 @@ def test_hidden_number_of_rows_is_told_by_memberships_and_not_by_their_total():
     assert isinstance(result, attacks.NotRun) and "of client 0 alone" in result.why
 
 
+@pytest.mark.slow
 def test_fixed_cohorts_leave_disaggregation_at_its_baseline():
     population = mixture(2, n_clients=8)
     cohorts = [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -295,6 +295,7 @@ def test_a_mean_of_one_row_is_that_row_also_in_cells_that_are_likely_only() -> N
     np.testing.assert_allclose(found.points[~alone & (found.less < 0)], rows[1:2])
 
 
+@pytest.mark.slow
 def test_rounds_of_five_local_steps_that_ended_on_the_way_show_rows_too() -> None:
     clients = real("breast_cancer", 0)
     model = fitted(clients, 10, 0, n_init=5, init="coreset", local_iter=5)

@@ -17,6 +17,7 @@ from privfed.attacks.reconstruction.local_means import LocalClustering, clusteri
 from privfed.core.domain import FloatArray
 from privfed.numerics.distances import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
+from tests.default_run import slow
 
 
 @given(seed=st.integers(0, 2**32 - 1), d=st.integers(2, 12), k=st.integers(2, 10))
@@ -128,8 +129,8 @@ def test_what_clusterings_say_is_what_their_rows_say() -> None:
 @pytest.mark.parametrize(
     ("kind", "merge", "shape", "least"),
     [
-        (FKM, "gathered", (3, 60, 6), 0.2),
-        (FKM, "summed", (3, 60, 6), 0.4),
+        slow((FKM, "gathered", (3, 60, 6), 0.2)),
+        slow((FKM, "summed", (3, 60, 6), 0.4)),
         (KFED, "gathered", (2, 40, 4), 0.04),
     ],
 )
