@@ -143,7 +143,7 @@ class Client:
         for answerer in (self._answer, _refuse):
             try:
                 return self._side.step(state, request, answerer)
-            except StateError:
+            except (StateError, KeyboardInterrupt):
                 raise
             except ERRORS as error:
                 note(self._log, error)
@@ -159,7 +159,7 @@ class Client:
             statistics, clipped = self._answerer(question, index)
             question.spec.check(statistics)
             return statistics, clipped
-        except StateError:
+        except (StateError, KeyboardInterrupt):
             raise
         except ERRORS as error:
             if isinstance(error, PolicyError) and re.fullmatch(CODE, str(error)):

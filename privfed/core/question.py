@@ -29,8 +29,9 @@ from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, PrivacyError
 
-ERRORS = (Exception, SystemExit)
-"""Errors of a question's code that are caught. KeyboardInterrupt still stops the process."""
+ERRORS = (BaseException,)
+"""Errors of a question's code that are caught: all, for a panic of compiled code is no Exception. Before it
+KeyboardInterrupt is raised again, which stops the process."""
 
 
 class AdditiveOver(Enum):

@@ -69,6 +69,8 @@ class Pool:
         try:
             answers = in_one_pass(question, index, rows, self._seed, logs)
             return {i: answers[self._names[i]] for i in members}
+        except KeyboardInterrupt:
+            raise
         except ERRORS:
             # Clients are asked again one by one, so that an error affects that client only.
             return {i: self._alone(question, index, i) for i in members}
@@ -77,6 +79,8 @@ class Pool:
         name, log = self._names[client], self._logs[client]
         try:
             return answered_alone(question, index, name, self._data[client], self._seed, log)
+        except KeyboardInterrupt:
+            raise
         except ERRORS as error:
             return error
 

@@ -76,6 +76,8 @@ def answered_alone(
     """
     try:
         return in_one_pass(question, index, {name: data}, seed, {name: log})[name]
+    except KeyboardInterrupt:
+        raise
     except ERRORS as error:
         if not isinstance(question, Noised):
             raise

@@ -236,6 +236,8 @@ class Noised(Question):
             warnings.simplefilter("ignore")
             try:
                 return self._in_steps(clients, kept, asked)
+            except KeyboardInterrupt:
+                raise
             except ERRORS:
                 # Clients are asked again one by one, so that an error changes only that client's answer.
                 kept.rewind()
@@ -245,6 +247,8 @@ class Noised(Question):
     def _alone(self, client: ClientData, generator: np.random.Generator, asked: _Asked) -> FloatArray:
         try:
             return self._in_steps([client], [generator], asked)
+        except KeyboardInterrupt:
+            raise
         except ERRORS as error:
             client.errors.append(error)
             return np.clip(np.zeros((1, self.inner.spec.size)), *self._ends)

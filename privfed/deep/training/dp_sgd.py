@@ -133,6 +133,8 @@ def _own_gradients(trainer: Trainer, model: FloatArray, features: FloatArray, la
         warnings.simplefilter("ignore")
         try:
             return trainer.gradients(model, features, labels)
+        except KeyboardInterrupt:
+            raise
         except ERRORS:
             if len(features) == 1:
                 return np.zeros((1, len(model)))
