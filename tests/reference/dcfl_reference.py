@@ -30,7 +30,7 @@ def dunn(distances: np.ndarray, labels: list[int]) -> float:
     return float(min(across) / max(within))
 
 
-def affinity(similarities: np.ndarray, damping: float = 0.5, steps: int = 400) -> list[int]:
+def affinity(similarities: np.ndarray, damping: float = 0.5, steps: int = 120) -> list[int]:
     """Affinity propagation, message by message (Frey and Dueck 2007); the exemplar of each point."""
     n = len(similarities)
     s = similarities.astype(float).copy()

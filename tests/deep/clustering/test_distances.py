@@ -1,4 +1,5 @@
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -45,10 +46,9 @@ def test_distances_are_those_of_the_formula_by_its_angles() -> None:
     rng = np.random.default_rng(0)
     starts, ends = rng.normal(size=(2, 8, 20))
     complete = update_distances(starts, ends)
-    for i in range(8):
-        for j in some(range(i)):
-            vectors = (starts[i], ends[i], starts[j], ends[j])
-            assert complete[i, j] == pytest.approx(reference.distance(*vectors), rel=1e-9)
+    for i, j in some(combinations(range(8), 2)):
+        vectors = (starts[i], ends[i], starts[j], ends[j])
+        assert complete[i, j] == pytest.approx(reference.distance(*vectors), rel=1e-9)
 
 
 @given(UPDATES)

@@ -37,8 +37,8 @@ GATHERED: dict[str, Any] = {**WORDS, "protocol": "plain", "merge": "gathered"}
 
 
 def test_the_noise_for_a_claim_is_the_least() -> None:
-    found = noise_for(4.0, 1e-5, 0.1, 50)
-    assert epsilon_of(found, 0.1, 50, 1e-5) <= 4.0 < epsilon_of(found * 0.99, 0.1, 50, 1e-5)
+    found = noise_for(1.0, 1e-5, 0.05, 20)
+    assert epsilon_of(found, 0.05, 20, 1e-5) <= 1.0 < epsilon_of(found * 0.99, 0.05, 20, 1e-5)
     assert epsilon_of(1.0, 1.0, 4, 1e-5) == pytest.approx(epsilon_of(0.5, 1.0, 1, 1e-5))
     assert epsilon_of(1.0, 0.1, 0, 1e-5) == 0.0
     with pytest.raises(PrivacyError, match="fewer rounds"):
