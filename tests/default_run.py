@@ -54,4 +54,4 @@ def slow(one: Any) -> Any:
 
 
 PLAIN_BY_DEFAULT = ["plain", slow("masked"), slow("group-masked"), slow("ckks")]
-"""For laws of algorithms: tests/estimators/test_contract.py finds the same centers over all."""
+"""For laws of algorithms and runs: tests/estimators/test_contract.py finds the same over every sum."""

@@ -14,6 +14,7 @@ from privfed.core.transcript import FILE, Asked, Ended, Summed, Transcript
 from privfed.engines import Fault
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.federation.clients import gather
+from tests.default_run import PLAIN_BY_DEFAULT
 
 Clients = list[np.ndarray]
 
@@ -73,6 +74,7 @@ def assert_same_outcome(one: DWFKMeans, other: DWFKMeans) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("protocol", PLAIN_BY_DEFAULT, indirect=True)
 @pytest.mark.parametrize("in_flight", [pytest.param(False, id="between"), pytest.param(True, id="in-flight")])
 def test_resumed_after_any_sum_is_the_uninterrupted_run(
     blobs: Clients, protocol: str, tmp_path: Path, in_flight: bool
@@ -96,6 +98,7 @@ def test_resumed_with_another_random_state_takes_that_of_the_run(blobs: Clients,
     assert_same_outcome(model(tmp_path / "cut", "plain", random_state=None).resume(blobs), whole)
 
 
+@pytest.mark.parametrize("protocol", PLAIN_BY_DEFAULT, indirect=True)
 def test_resumed_after_a_crash_in_the_middle_of_a_line(blobs: Clients, protocol: str, tmp_path: Path) -> None:
     whole = model(tmp_path / "whole", protocol).fit(blobs)
     data = (tmp_path / "whole" / FILE).read_bytes()
@@ -183,6 +186,7 @@ def test_replay_of_another_algorithm_is_an_error(blobs: Clients, finished: Path)
         Other(**{**WORDS, "run_dir": finished, "protocol": "plain"}).resume(blobs)
 
 
+@pytest.mark.parametrize("protocol", PLAIN_BY_DEFAULT, indirect=True)
 def test_watcher_hears_of_every_sum_also_of_replayed_ones(
     blobs: Clients, protocol: str, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
     return folder, write_report(folder, checked, store)
 
 
+@pytest.mark.slow
 def test_rows_of_one_computation_are_marked(study: tuple[Path, list[Row]]) -> None:
     dp, *others, slower = study[1]
     assert dp.ran == "PrivateKMeans(n_clusters=2)" and dp.same_as is None
