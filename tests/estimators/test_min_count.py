@@ -15,7 +15,7 @@ from privfed import Box, ClientPolicy, FederatedScaler, Privacy, metrics, select
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Transcript
-from privfed.errors import PrivacyError, PrivFedError, RefusedError
+from privfed.errors import DataError, PrivacyError, PrivFedError, RefusedError
 from privfed.estimators.base import FederatedClusterer
 from privfed.federation.over import open_over
 from privfed.metrics.local_clusters import local_cluster_counts
@@ -236,6 +236,18 @@ def test_no_choice_of_the_number_of_clusters_shows_a_small_group() -> None:
     federation = open_over(CLIENTS, **words)
     local_cluster_counts(federation, most=4)
     assert found_in(federation.transcript)[0] == []
+
+
+def test_a_start_all_of_whose_cells_are_left_out_says_so() -> None:
+    words: dict[str, Any] = {
+        "protocol": "plain",
+        "policy": ClientPolicy(min_count=80),
+        "max_iter": 2,
+        "tol": 0,
+    }
+    with pytest.raises(DataError, match=r"\(min_count\) leaves out cells of few rows; use init=\"random\""):
+        privfed.DWFKMeans(2, **words).fit(CLIENTS)
+    assert privfed.DWFKMeans(2, init="random", **words).fit(CLIENTS).n_iter_ == 2
 
 
 def test_a_client_of_few_rows_answers_as_if_it_held_none() -> None:

@@ -230,7 +230,10 @@ class Starts:
         if self._coreset is None:
             self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
         if not len(self._coreset.points):
-            raise DataError("no client has rows.")
+            raise DataError(
+                "no cell of the start counts a row: clients hold none, or their policy (min_count) leaves "
+                'out cells of few rows; use init="random", or pass centers as init.'
+            )
         return seeded(*self._coreset, n_clusters, located.ranges, draws, rng)
 
 
