@@ -131,10 +131,11 @@ class Agreement:
         """Return the agreement that `to_bytes` wrote.
 
         Raises:
-            ArgumentError: damaged, not an agreement, or a registry that does not fit.
+            ArgumentError: damaged, not an agreement, a registry that does not fit, or clients that do not.
             FormatError: of another version.
         """
         read = _CODEC.from_bytes(data)
+        read.configuration.check_clients()
         return cls(read.configuration, read.registry, read.part)
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from privfed.core.codec import Codec
 from privfed.core.domain import Ranges, check_private
 from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.core.justified import most_cells, most_centers
@@ -239,6 +240,41 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return False
         return low.shape == high.shape == (self.n_features,) and bool((low <= high).all())
 
+    def check_clients(self) -> None:
+        """Check a configuration that came from elsewhere: its clients, and cohorts of them.
+
+        Raises:
+            ArgumentError: no clients, two of one name, no columns, or a cohort of clients it does not list.
+        """
+        n_clients = len(self.clients)
+        if not n_clients or len(set(self.clients)) < n_clients or self.n_features < 1:
+            raise ArgumentError(
+                f"a configuration needs columns, and clients of different names; got n_features="
+                f"{self.n_features}, {n_clients} clients of {len(set(self.clients))} names."
+            )
+        highest = max((max(members) for members in self.cohorts.rounds), default=0)
+        if highest >= n_clients or self.cohorts.size > n_clients:
+            raise ArgumentError(
+                f"the cohorts of a configuration go beyond its {n_clients} clients: a schedule up to "
+                f"position {highest}, {self.cohorts.size} clients drawn a round."
+            )
+
+    def to_bytes(self) -> bytes:
+        """Return the configuration as bytes, the same for all who hold it."""
+        return _CODEC.to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Configuration:
+        """Return the configuration that `to_bytes` wrote.
+
+        Raises:
+            ArgumentError: damaged, or clients and cohorts that do not fit together.
+            FormatError: of another version.
+        """
+        read = _CODEC.from_bytes(data)
+        read.check_clients()
+        return read
+
     def digest(self) -> bytes:
         """Return SHA-256 of the configuration, 32 bytes."""
         return hashlib.sha256(b"privfed configuration|" + encode(self)).digest()
@@ -275,3 +311,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return "centers"
         most = most_cells(self.n_clusters, self.n_features, len(self.clients), self.max_rows)
         return "cells" if declared.n_cells > most else None
+
+
+_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 1)

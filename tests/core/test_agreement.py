@@ -63,6 +63,31 @@ def test_bytes_that_no_agreement_gives_are_an_error() -> None:
             Agreement.from_bytes(bad)
 
 
+def test_a_configuration_comes_back_from_its_bytes() -> None:
+    configuration = agreement().configuration
+    assert Configuration.from_bytes(configuration.to_bytes()) == configuration
+    with pytest.raises(ArgumentError, match="these bytes are no configuration"):
+        Configuration.from_bytes(agreement().to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ({"clients": ("a", "b", "a")}, "3 clients of 2 names"),
+        ({"n_features": 0}, "n_features=0"),
+        ({"cohorts": CohortRule(kind="schedule", rounds=((0, 3),))}, "up to position 3"),
+        ({"cohorts": CohortRule(kind="sampled", size=4)}, "4 clients drawn a round"),
+    ],
+)
+def test_clients_that_do_not_fit_together_are_an_error(words: dict[str, object], error: str) -> None:
+    for read, data in (
+        (Agreement.from_bytes, agreement(**words).to_bytes()),
+        (Configuration.from_bytes, agreement(**words).configuration.to_bytes()),
+    ):
+        with pytest.raises(ArgumentError, match=error):
+            read(data)
+
+
 def test_a_registry_of_other_clients_is_an_error() -> None:
     keys = tuple(one.public for one in IDENTITIES[:2])
     with pytest.raises(ArgumentError, match="a registry of 2 clients does not fit a configuration of 3"):

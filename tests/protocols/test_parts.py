@@ -1,0 +1,43 @@
+"""The set-ups of a sum with slots share identities, and nothing that is signed for one holds in the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from privfed.core.messages import decode, encode
+from privfed.core.policy import ClientPolicy
+from privfed.errors import ArgumentError, MessageError
+from privfed.protocols import Masked, Slotted
+from privfed.protocols.setup.advertising import read_advertisement
+from privfed.protocols.setup.messages import AdvertiseRequest, Listed
+from privfed.protocols.setup.simulated import fresh_agreement
+from privfed.protocols.slotted import PART, ForGroup
+from tests.protocols.federations import Sums
+
+PROTOCOL, FIT = Slotted(Masked()), bytes(range(32))
+
+
+def test_a_key_for_the_group_is_no_key_for_the_inner_sum() -> None:
+    run = Sums(PROTOCOL, 6)
+    agreement, _, identities = fresh_agreement(run.configuration, range(6))
+    group = agreement.of_part(PART)
+    side = PROTOCOL.client(agreement, 2, identities[2], ClientPolicy())
+    asked = {one: encode(AdvertiseRequest(FIT, one.digest)) for one in (agreement, group)}
+    _, inner = side.step(side.initial(), asked[agreement], run.answerer(2))
+    _, outer = side.step(side.initial(), encode(ForGroup(asked[group])), run.answerer(2))
+    for_group = decode(outer, ForGroup, sender="client", stage="advertise").data
+    assert isinstance(read_advertisement(agreement, 2, "client", inner, FIT), Listed)
+    assert isinstance(read_advertisement(group, 2, "client", for_group, FIT), Listed)
+    for other, data in ((agreement, for_group), (group, inner)):
+        with pytest.raises(MessageError, match="signature does not hold"):
+            read_advertisement(other, 2, "client", data, FIT)
+
+
+def test_a_side_is_built_with_the_registered_key_alone() -> None:
+    run = Sums(PROTOCOL, 6)
+    agreement, server, identities = fresh_agreement(run.configuration, range(6))
+    with pytest.raises(ArgumentError, match="for position 1 of 6 clients"):
+        PROTOCOL.client(agreement, 1, identities[0], ClientPolicy())
+    with pytest.raises(ArgumentError, match="for the coordinator"):
+        PROTOCOL.coordinator(agreement, identities[0])
+    PROTOCOL.coordinator(agreement, server)
