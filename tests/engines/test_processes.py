@@ -78,7 +78,11 @@ def test_rehearsed_noise_is_the_same_over_processes(engine: ProcessEngine) -> No
 
 @pytest.mark.parametrize(
     ("protocol", "stage", "number"),
-    [("masked", "collect", 2), ("masked", "unmask", 2), ("group-masked", "collect", 5)],
+    [
+        ("masked", "collect", 2),
+        pytest.param("masked", "unmask", 2, marks=pytest.mark.slow),
+        ("group-masked", "collect", 5),
+    ],
 )
 def test_a_client_that_is_killed_goes_on_from_what_it_stored(
     protocol: str, stage: str, number: int, engine: ProcessEngine
@@ -91,6 +95,7 @@ def test_a_client_that_is_killed_goes_on_from_what_it_stored(
     assert_same_totals(over, DWFKMeans(3, protocol=protocol, **WORDS).fit(rows()))
 
 
+@pytest.mark.slow
 def test_a_run_resumes_over_processes(engine: ProcessEngine, tmp_path: Path) -> None:
     def stop(index: int, ask: object, total: object) -> None:
         if index == 2:
@@ -111,6 +116,7 @@ def test_metrics_and_scalers_ask_clients_elsewhere(engine: ProcessEngine) -> Non
     np.testing.assert_array_equal(scaled.mean_, FederatedScaler().fit(rows()).mean_)
 
 
+@pytest.mark.slow
 def test_the_number_of_clusters_is_chosen_over_clients_elsewhere(engine: ProcessEngine) -> None:
     words: dict[str, Any] = {"estimator": "dwf", "protocol": "plain", **WORDS}
     over = select_n_clusters(None, range(2, 4), engine=engine, **words)
