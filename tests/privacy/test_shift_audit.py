@@ -103,6 +103,6 @@ def test_what_is_longer_than_its_bound_in_an_index_is_found(
     rows, privacy, recorder = rows_of(900, 2), claim(1.0, "add-remove", "record"), Recorder(monkeypatch)
     RECORD[name]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
-    monkeypatch.setattr("privfed.questions.bounded_metrics._HAIR", 3.0)
+    monkeypatch.setattr("privfed.questions.bounded_metrics.HAIR", 3.0)
     shift = shift_of_a_record(recorder.runs()[0], rows, centers_for(2), privacy)
     assert shift > 1.1 * budget(privacy)
