@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -21,115 +21,30 @@ from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Exchange, Replies
 from privfed.core.files import make_folder, open_file
 from privfed.core.messages import Array
-from privfed.core.question import Question, question_from_bytes
+from privfed.core.records import (
+    FORMAT,
+    AnyRecord,
+    Asked,
+    Began,
+    Ended,
+    Exchanged,
+    Kind,
+    Sent,
+    Summed,
+    decode,
+    encode,
+    question_of,
+    total_of,
+    unwire,
+    wire,
+)
 from privfed.core.statistics import Statistics
 from privfed.core.view import SumView, View
-from privfed.errors import ArgumentError, MessageError, ResumeError, RunFolderError
+from privfed.errors import ArgumentError, ResumeError, RunFolderError
+
+__all__ = ["FILE", "Asked", "Began", "Ended", "Exchanged", "Summed", "Transcript", "has_begun"]
 
 FILE = "transcript.jsonl"
-
-FORMAT = 3
-"""Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
-which clients answer, for all sums of that time had one of the same name."""
-
-RESUMED_FROM = 2
-"""Oldest format of a run that can be resumed."""
-
-
-Kind = TypeVar("Kind")
-
-
-class Record(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the records."""
-
-
-class Began(Record, frozen=True):
-    """A run began: what the parties agreed on, who opens its totals, and in which stages clients answer."""
-
-    version: int
-    configuration: Configuration
-    opens_to: str
-    reveals: str
-    answer_stages: tuple[str, ...] = (COLLECT,)
-
-    def check_format(self, path: Path, *, resumes: bool) -> None:
-        """Check that this privfed can read a run of this format and, with `resumes`, resume it.
-
-        Raises:
-            RunFolderError: it cannot.
-        """
-        if not 1 <= self.version <= FORMAT:
-            raise RunFolderError(
-                f"{path} has format {self.version}, this privfed reads formats up to {FORMAT}; use the newer "
-                "one."
-            )
-        if resumes and self.version < RESUMED_FROM:
-            raise RunFolderError(
-                f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "
-                "clusters, so that this version cannot resume the run. Finish it with the older version, or "
-                "start a new run in another folder."
-            )
-
-
-class Asked(Record, frozen=True):
-    """A question was sent."""
-
-    index: int
-    question: bytes
-    cohort: int
-    clients: tuple[int, ...]
-    purpose: str
-
-
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One message: its client, its length in bytes, its SHA-256, and with record="messages" its bytes."""
-
-    client: int
-    size: int
-    sha256: str
-    data: bytes | None = None
-
-
-class Exchanged(Record, frozen=True):
-    """One exchange: requests down to the clients, replies up from them."""
-
-    index: int
-    stage: str
-    number: int
-    down: tuple[Sent, ...]
-    up: tuple[Sent, ...]
-
-
-class Summed(Record, frozen=True):
-    """A sum was opened."""
-
-    index: int
-    statistics: dict[str, Array]
-    contributors: tuple[int, ...]
-    dropped: dict[int, str]
-    clipped: int
-    rejected: dict[int, str]
-    contributions: dict[int, dict[str, Array]] | None = None
-    attempts: int = 1
-
-
-class Ended(Record, frozen=True):
-    """The run ended with this public result."""
-
-    result: dict[str, Array]
-
-
-Any = Began | Asked | Exchanged | Summed | Ended
-_decode = msgspec.json.Decoder(Any).decode
-_encode = msgspec.json.Encoder().encode
-
-
-def _wire(statistics: Statistics) -> dict[str, Array]:
-    return {name: Array.of(array) for name, array in statistics.items()}
-
-
-def _unwire(arrays: Mapping[str, Array]) -> Statistics:
-    return Statistics(**{name: array.to_numpy() for name, array in arrays.items()})
 
 
 def has_begun(folder: Path) -> bool:
@@ -155,7 +70,7 @@ class Transcript:
     def __init__(
         self, folder: Path | None = None, record: Literal["digests", "messages"] = "digests"
     ) -> None:
-        self.records: list[Any] = []
+        self.records: list[AnyRecord] = []
         self._whole = record == "messages"
         self._path = None if folder is None else folder / FILE
 
@@ -185,7 +100,7 @@ class Transcript:
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             try:
-                transcript.records.append(_decode(line))
+                transcript.records.append(decode(line))
             except (msgspec.MsgspecError, ValueError):
                 raise RunFolderError(
                     f"{path}, line {number}, is damaged; restore the file or start anew."
@@ -201,12 +116,12 @@ class Transcript:
                 file.truncate(kept)
         return transcript
 
-    def _append(self, record: Any, durable: bool = False) -> None:
+    def _append(self, record: AnyRecord, durable: bool = False) -> None:
         self.records.append(record)
         if self._path is None:
             return
         with open_file(self._path, "ab") as file:
-            file.write(_encode(record) + b"\n")
+            file.write(encode(record) + b"\n")
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -288,14 +203,12 @@ class Transcript:
         shown = total.contributions
         record = Summed(
             index=index,
-            statistics=_wire(total.statistics),
+            statistics=wire(total.statistics),
             contributors=total.contributors,
             dropped=dict(total.dropped),
             clipped=total.clipped,
             rejected=dict(total.rejected),
-            contributions=None
-            if shown is None
-            else {i: _wire(statistics) for i, statistics in shown.items()},
+            contributions=None if shown is None else {i: wire(statistics) for i, statistics in shown.items()},
             attempts=total.attempts,
         )
         self._append(record, durable=True)
@@ -322,7 +235,7 @@ class Transcript:
         """Return each opened sum, in order, with the question that asked for it."""
         asked = self._asked()
         try:
-            return [(asked[r.index], _total(r)) for r in self.of(Summed)]
+            return [(asked[r.index], total_of(r)) for r in self.of(Summed)]
         except (KeyError, ValueError):
             where = "the transcript" if self._path is None else str(self._path)
             raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
@@ -385,14 +298,14 @@ class Transcript:
         answers: dict[int, Statistics] = {}
         if summed is not None and summed.contributions is not None:
             shown = summed.contributions.items()
-            answers = {i: _unwire(arrays) for i, arrays in shown if server or i in colluders}
+            answers = {i: unwire(arrays) for i, arrays in shown if server or i in colluders}
         return SumView(
             index=asked.index,
             purpose=asked.purpose if asks else "",
-            question=_question(asked) if asks else None,
+            question=question_of(asked) if asks else None,
             cohort=asked.clients,
             contributors=summed.contributors if summed and (server or reads_totals) else (),
-            total=_unwire(summed.statistics) if summed and reads_totals else None,
+            total=unwire(summed.statistics) if summed and reads_totals else None,
             answers=answers,
             upload_bytes=self._upload_bytes(asked.index) if server else {},
         )
@@ -404,25 +317,3 @@ class Transcript:
                 for sent in record.up:
                     sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
         return sizes
-
-
-def _question(asked: Asked) -> Question:
-    try:
-        return question_from_bytes(asked.question)
-    except MessageError:
-        raise RunFolderError(
-            f"the question of sum {asked.index} is damaged, or of a newer privfed."
-        ) from None
-
-
-def _total(record: Summed) -> Total:
-    shown = record.contributions
-    return Total(
-        statistics=_unwire(record.statistics),
-        contributors=record.contributors,
-        dropped=record.dropped,
-        clipped=record.clipped,
-        rejected=record.rejected,
-        contributions=None if shown is None else {i: _unwire(arrays) for i, arrays in shown.items()},
-        attempts=record.attempts,
-    )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from privfed.core.agreement import Agreement, Signer
 from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
-from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_whole
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Replica, Session, TotalReader
 from privfed.errors import ArgumentError
 from privfed.privacy.server_noise import reach_of
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
-from privfed.protocols.client_opened.session import group_client, group_coordinator, group_parties
+from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
 
 LEAST_BUDGET = 5e-4
 """Least budget mu^2 for noise of the server; below it, float rounding in the encoding would matter."""
@@ -26,7 +21,7 @@ FEWEST = 3
 """Default of `honest`: in a total of two answers, each of the two clients learns the other's."""
 
 
-class CKKS:
+class CKKS(ClientOpenedSum):
     """Sums homomorphically encrypted answers: the server adds ciphertexts, the clients open the total.
 
     Reveals to every client: every total, whose answers are in it, and every question, including those of
@@ -87,60 +82,22 @@ class CKKS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")
         return Terms(min_clients=smallest_cohort, honest=self.honest, max_sums=max_sums, repeats=self.repeats)
 
-    def coordinator(
-        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
-    ) -> Session:
-        """Return the coordinator's session, which relays, and may get totals from a client through `totals`.
+    def scheme(self, configuration: Configuration) -> CkksScheme:
+        """Return the scheme that encrypts answers.
 
         Raises:
-            ArgumentError: the key is not the registered one.
+            ArgumentError: a planned sum with noise does not fit its slots, or the server would add more noise
+                than the encoding's float precision allows.
         """
-        return group_coordinator(agreement, identity, _scheme(agreement.configuration), totals)
-
-    def client(
-        self,
-        agreement: Agreement,
-        position: int,
-        identity: Signer,
-        policy: ClientPolicy,
-        replica: Replica | None = None,
-    ) -> ClientSide:
-        """Return one client's side, with its own run of the algorithm.
-
-        Raises:
-            ArgumentError: the key is not the registered one, or there is no replica.
-        """
-        scheme = _scheme(agreement.configuration)
-        return group_client(agreement, position, identity, policy, scheme, replica)
-
-    def parties(
-        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
-    ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all of them hold.
-
-        Raises:
-            ArgumentError: a planned sum with noise does not fit its slots, or the server would add more
-                noise than the encoding's float precision allows.
-        """
-        return group_parties(configuration, policies, _scheme(configuration))
-
-
-def _scheme(configuration: Configuration) -> CkksScheme:
-    """Return the scheme that encrypts answers.
-
-    Raises:
-        ArgumentError: a planned sum with noise does not fit its slots, or the server would add more noise
-            than the encoding's float precision allows.
-    """
-    terms = configuration.privacy
-    # The planned sums are checked before the first, so that no budget is spent on a fit that must fail.
-    for added in () if terms is None else terms.schedule:
-        smallest = configuration.cohorts.smallest(len(configuration.clients))
-        SlotGrid(added.spec, smallest, reach_of(added))
-    if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
-        raise ArgumentError(
-            f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '
-            f"about 0.1 or more), got epsilon={terms.epsilon:g}: with wider noise, float rounding would "
-            'reveal too much. Use protocol="group-masked".'
-        )
-    return CkksScheme(configuration.terms, by_server=configuration.noised_by_server)
+        terms = configuration.privacy
+        # The planned sums are checked before the first, so that no budget is spent on a fit that must fail.
+        for added in () if terms is None else terms.schedule:
+            smallest = configuration.cohorts.smallest(len(configuration.clients))
+            SlotGrid(added.spec, smallest, reach_of(added))
+        if terms is not None and configuration.noised_by_server and terms.budget < LEAST_BUDGET:
+            raise ArgumentError(
+                f'noise="server" over encrypted sums needs a budget of mu^2 >= {LEAST_BUDGET:g} (epsilon of '
+                f"about 0.1 or more), got epsilon={terms.epsilon:g}: with wider noise, float rounding would "
+                'reveal too much. Use protocol="group-masked".'
+            )
+        return CkksScheme(configuration.terms, by_server=configuration.noised_by_server)

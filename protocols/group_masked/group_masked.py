@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from privfed.core.agreement import Agreement, Signer
 from privfed.core.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.configuration import Configuration, Terms
-from privfed.core.engine import ClientSide
 from privfed.core.numbers import check_whole
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Replica, Session, TotalReader
 from privfed.errors import ArgumentError
 from privfed.protocols.client_opened.bindings import needed
-from privfed.protocols.client_opened.session import group_client, group_coordinator, group_parties
+from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
 from privfed.protocols.group_masked.masks import MaskScheme
 from privfed.protocols.setup.rules import default_terms
 
@@ -22,7 +17,7 @@ MAX_CLIENTS = 200
 """Most clients. Every client masks with every other, so the cost of all grows with their number squared."""
 
 
-class GroupMasked:
+class GroupMasked(ClientOpenedSum):
     """Lets the clients open totals, while the server sees only who took part.
 
     Reveals to every client: every total and every question, including those of sums that it is not in.
@@ -99,38 +94,6 @@ class GroupMasked:
             )
         return terms
 
-    def coordinator(
-        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
-    ) -> Session:
-        """Return the coordinator's session, which relays, and may get totals from a client through `totals`.
-
-        Raises:
-            ArgumentError: the key is not the registered one.
-        """
-        return group_coordinator(agreement, identity, _scheme(agreement.configuration), totals)
-
-    def client(
-        self,
-        agreement: Agreement,
-        position: int,
-        identity: Signer,
-        policy: ClientPolicy,
-        replica: Replica | None = None,
-    ) -> ClientSide:
-        """Return one client's side, with its own run of the algorithm.
-
-        Raises:
-            ArgumentError: the key is not the registered one, or there is no replica.
-        """
-        scheme = _scheme(agreement.configuration)
-        return group_client(agreement, position, identity, policy, scheme, replica)
-
-    def parties(
-        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
-    ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all of them hold."""
-        return group_parties(configuration, policies, _scheme(configuration))
-
-
-def _scheme(configuration: Configuration) -> MaskScheme:
-    return MaskScheme(by_server=configuration.noised_by_server)
+    def scheme(self, configuration: Configuration) -> MaskScheme:
+        """Return the scheme that masks answers."""
+        return MaskScheme(by_server=configuration.noised_by_server)
