@@ -180,3 +180,11 @@ def test_targets_that_pages_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     for page, target in some(on_pages(r"(?:^    |`)make ([a-z-]+)")):
         assert target in targets, f"{named(page)}: make {target}"
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [page.name[:3] for page in pages]
+    assert len(pages) >= 14 and sorted(set(numbers)) == numbers
+    for page, number in zip(pages, numbers, strict=True):
+        assert page.read_text(encoding="utf-8").startswith(f"# {number}"), page.name
