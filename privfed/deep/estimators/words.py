@@ -13,6 +13,7 @@ from privfed.core.domain import Box, Domain
 from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.accounting import epsilon_of, noise_for
+from privfed.deep.training.dp_sgd import MOST_NOISE
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
@@ -62,7 +63,7 @@ def check_words(words: Mapping[str, Any]) -> None:
         check_number(name, words[name], 0.0, open_low=True)
     check_number("sample_rate", words["sample_rate"], 0.0, 1.0, open_low=True)
     if words["noise_multiplier"] is not None:
-        check_number("noise_multiplier", words["noise_multiplier"], 0.0, open_low=True)
+        check_number("noise_multiplier", words["noise_multiplier"], 0.0, MOST_NOISE, open_low=True)
     if words["weighting"] not in WEIGHTINGS:
         raise ArgumentError(f"weighting must be one of {WEIGHTINGS}, got {words['weighting']!r}.")
 

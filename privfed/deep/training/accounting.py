@@ -12,14 +12,12 @@ from functools import lru_cache
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
+from privfed.deep.training.dp_sgd import MOST_NOISE
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import gdp_epsilon
 
 INTERVAL = 1e-3
 """Grid of privacy losses; ten times finer lowers an epsilon of 10 by less than 2e-5."""
-
-MOST_NOISE = 2.0**14
-"""Largest noise multiplier that is tried."""
 
 PRECISION = 1e-3
 """Noise multipliers are rounded up by less than this share."""

@@ -29,7 +29,7 @@ from privfed.core.domain import FloatArray
 from privfed.core.question import ERRORS
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
-from privfed.privacy.sampler import RandomBits, discrete_gaussian
+from privfed.privacy.sampler import Integers, RandomBits, discrete_gaussian
 
 STEPS = 2.0**38
 """Least number of steps of the grid within the clipping norm."""
@@ -37,8 +37,8 @@ STEPS = 2.0**38
 CHARGED = 1.0 + 2.0**-10
 """How much farther than its clipped gradient a row may move a sum, by rounding in the other rows'."""
 
-MOST_ROWS = 1 << 14
-"""Most rows of a batch: sums of so many gradients are exact in float64; what is beyond is left out."""
+MOST_NOISE = 2.0**10
+"""Largest noise multiplier: draws on the grid stay within int64."""
 
 BLOCK = 1 << 24
 """Most numbers of gradients that are held at a time."""
@@ -96,10 +96,10 @@ def private_sgd(
     sigma = max(LEAST_SIGMA, math.sqrt((words.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
     scale = words.learning_rate * step / (words.sample_rate * words.rows)
     for _ in range(words.steps):
-        batch = np.flatnonzero(_sampled(len(features), words.sample_rate, source))[:MOST_ROWS]
+        batch = _sampled(len(features), words.sample_rate, source)
         total = _clipped_sum(trainer, found, features[batch], labels[batch], words.max_grad_norm, step)
-        noise = discrete_gaussian(sigma, len(found), source).astype(np.float64)
-        found = found - scale * (total + noise)
+        noised = total + discrete_gaussian(sigma, len(found), source)
+        found = found - scale * noised.astype(np.float64)
     return found
 
 
@@ -111,9 +111,9 @@ def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.boo
 
 def _clipped_sum(
     trainer: Trainer, model: FloatArray, features: FloatArray, labels: Labels, limit: float, step: float
-) -> FloatArray:
-    """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact in float64."""
-    total, at_a_time = np.zeros(len(model)), max(1, BLOCK // len(model))
+) -> Integers:
+    """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
+    total, at_a_time = np.zeros(len(model), dtype=np.int64), max(1, BLOCK // len(model))
     for first in range(0, len(features), at_a_time):
         part = slice(first, first + at_a_time)
         rows = _own_gradients(trainer, model, features[part], labels[part])
@@ -123,7 +123,7 @@ def _clipped_sum(
             rows = np.where(np.isfinite(lengths), rows, 0.0)
             lengths = np.where(np.isfinite(lengths), lengths, 0.0)
         rows = rows * np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
-        total += np.trunc(rows / step).sum(axis=0)
+        total += np.trunc(rows / step).astype(np.int64).sum(axis=0)
     return total
 
 

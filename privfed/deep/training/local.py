@@ -13,7 +13,7 @@ import numpy as np
 from privfed.core.declaration import Declaration
 from privfed.core.domain import FloatArray
 from privfed.core.question import ClientData, Part, register
-from privfed.deep.training.dp_sgd import private_sgd
+from privfed.deep.training.dp_sgd import MOST_NOISE, private_sgd
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import RehearsalBits, SecureBits
@@ -81,9 +81,9 @@ class Training(Part):
     def _check_private(self) -> None:
         if not self.private:
             return
-        if not (0.0 < self.noise_multiplier < 2.0**100 and 0.0 < self.sample_rate <= 1.0):
+        if not (0.0 < self.noise_multiplier <= MOST_NOISE and 0.0 < self.sample_rate <= 1.0):
             raise ArgumentError(
-                "DP-SGD needs a positive noise_multiplier and a sample_rate in (0, 1], got "
+                f"DP-SGD needs a noise_multiplier in (0, {MOST_NOISE:g}] and a sample_rate in (0, 1], got "
                 f"{self.noise_multiplier} and {self.sample_rate}."
             )
         if self.by_rows or self.steps > MOST_STEPS:

@@ -96,6 +96,7 @@ def test_labels_are_needed_and_are_classes_but_under_dp_sgd_none_is_refused() ->
         {"seed": 2**32},
         {**PRIVATE, "sample_rate": 0.0},
         {**PRIVATE, "noise_multiplier": -1.0},
+        {**PRIVATE, "noise_multiplier": 1e4},
         {**PRIVATE, "by_rows": True},
         {**PRIVATE, "epochs": 2_000_000},
     ],
@@ -127,6 +128,12 @@ def test_one_row_moves_a_sum_of_clipped_gradients_by_no_more_than_the_norm(seed:
     whole, without = ClientData(features, labels), ClientData(features[:-1], labels[:-1])
     moved = np.linalg.norm(clipped_sum(whole) - clipped_sum(without))
     assert moved <= 0.7 * CHARGED
+
+
+def test_no_row_pushes_another_one_out_of_a_batch_however_large() -> None:
+    many = ClientData(np.tile([[0.5, -0.5]], (20_000, 1)), np.zeros(20_000, dtype=np.int64))
+    one = ClientData(many.features[:1], np.zeros(1, dtype=np.int64))
+    assert np.array_equal(clipped_sum(many), 20_000 * clipped_sum(one))
 
 
 def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others() -> None:
