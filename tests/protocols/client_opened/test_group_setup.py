@@ -216,7 +216,7 @@ def test_a_larger_cohort_is_taken_to_hold_the_same_share_of_colluders() -> None:
         (2, 2, {}, "at least 3"),
         (201, 201, {}, "at most 200 clients, got 201"),
         (5, 5, {"colluders": 4}, "do not fit"),
-        (5, 5, {"repeats": -1}, "repeats must be at least 0"),
+        (5, 5, {"repeats": -1}, "repeats must be a whole number of at least 0"),
     ],
 )
 def test_terms_out_of_bounds_say_what_could_be(

@@ -94,7 +94,16 @@ def test_fewer_than_three_clients_are_an_error_that_says_why(n: int) -> None:
         Masked().terms(10, n, 1)
 
 
-@pytest.mark.parametrize("threshold", [-1, 0, 11, 100])
+@pytest.mark.parametrize("threshold", [-1, 0])
+def test_a_threshold_of_nobody_is_an_error(threshold: int) -> None:
+    for protocol in (Masked, Plain):
+        with pytest.raises(
+            ArgumentError, match=rf"threshold must be .* at least 1.*, got threshold={threshold}"
+        ):
+            protocol(threshold=threshold).terms(20, 10, 1)
+
+
+@pytest.mark.parametrize("threshold", [11, 100])
 def test_a_threshold_beyond_the_clients_is_an_error(threshold: int) -> None:
     for protocol in (Masked(threshold=threshold), Plain(threshold=threshold)):
         with pytest.raises(ArgumentError, match=rf"threshold must lie in \[1, 10\].*, got {threshold}"):
@@ -107,12 +116,16 @@ def test_a_threshold_below_the_safe_one_is_raised_to_it() -> None:
     assert needed_to_open(10, Masked(threshold=10).terms(10, 10, 1)) == 10
 
 
-@pytest.mark.parametrize(
-    ("colluders", "honest"), [(9, None), (-1, None), (None, 1), (None, 9), (5, 6), (10, 2)]
-)
+@pytest.mark.parametrize(("colluders", "honest"), [(9, None), (None, 9), (5, 6), (10, 2)])
 def test_colluders_and_honest_that_do_not_fit_are_an_error(colluders: int | None, honest: int | None) -> None:
     with pytest.raises(ArgumentError, match=r"do not fit into a cohort of 10"):
         Masked(colluders=colluders, honest=honest).terms(10, 10, 1)
+
+
+@pytest.mark.parametrize(("options", "least"), [({"colluders": -1}, 0), ({"honest": 1}, 2)])
+def test_colluders_and_honest_are_numbers_of_clients(options: dict[str, int], least: int) -> None:
+    with pytest.raises(ArgumentError, match=f"must be a whole number of at least {least}"):
+        Masked(**options)
 
 
 @pytest.mark.parametrize("colluders", [8, 7])
