@@ -97,9 +97,7 @@ def test_fewer_than_three_clients_are_an_error_that_says_why(n: int) -> None:
 @pytest.mark.parametrize("threshold", [-1, 0])
 def test_a_threshold_of_nobody_is_an_error(threshold: int) -> None:
     for protocol in (Masked, Plain):
-        with pytest.raises(
-            ArgumentError, match=rf"threshold must be .* at least 1.*, got threshold={threshold}"
-        ):
+        with pytest.raises(ArgumentError, match=rf"threshold must (be|lie) .*, got .*{threshold}\.$"):
             protocol(threshold=threshold).terms(20, 10, 1)
 
 
