@@ -186,6 +186,7 @@ class Plain:
     opens_to: Literal["server"] = "server"
     reveals: Literal["contributions"] = "contributions"
     one_key = False
+    slotted_sums = 0
     assumptions = Assumptions(
         honest="nobody is protected: the server reads every answer",
         colluding="clients that collude with it learn what it learns",

@@ -85,6 +85,11 @@ class Slotted:
         return f"{PREFIX}{self.inner.name}"
 
     @property
+    def slotted_sums(self) -> int:
+        """In how many sums of a fit contributions are shown."""
+        return self.sums
+
+    @property
     def assumptions(self) -> Assumptions:
         """Assumptions behind its promises: those of the inner sum, with less collusion."""
         inner = self.inner.assumptions

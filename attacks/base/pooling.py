@@ -28,8 +28,11 @@ def pooled(views: Sequence[View]) -> View:
     """
     if not views:
         raise ArgumentError("views must hold at least one view.")
-    for name in ("party", "colluding", "clients"):
-        found = {getattr(view, name) for view in views}
+    for name, found in (
+        ("party", {view.party for view in views}),
+        ("colluding", {view.colluding for view in views}),
+        ("clients", {view.clients for view in views}),
+    ):
         if len(found) > 1:
             raise ArgumentError(f"views must agree on {name}, got {sorted(map(str, found))}.")
     sums = [one for view in views for one in view.sums]

@@ -61,11 +61,11 @@ class Links(Result):
     def score(self, truth: Truth) -> Report:
         """Compare each contribution's client with the client whose contribution began its track."""
         owners = [_owners(one, truth) for one in self.sums]
-        asked: dict[str, set[int]] = {}
+        asked: dict[type[Question], set[int]] = {}
         began: dict[int, int] = {}
         right = claims = later = 0
         for one, tracks, own in zip(self.sums, self.tracks, owners, strict=True):
-            known = asked.setdefault(type(one.question).__name__, set())
+            known = asked.setdefault(type(one.question), set())
             for track, owner in zip(tracks.tolist(), own.tolist(), strict=True):
                 # A client's first contribution has no earlier one that it could be linked to.
                 later += owner in known
@@ -140,9 +140,9 @@ def _unlinked(one: SumView, rng: np.random.Generator) -> Unlinked | None:
 
 def linked(sums: Sequence[Unlinked]) -> list[IntArray]:
     """Return the track of each contribution of each sum; only questions of the same type are linked."""
-    kinds: dict[str, _Tracks] = {}
+    kinds: dict[type[Question], _Tracks] = {}
     fresh = count()
-    return [kinds.setdefault(type(one.question).__name__, _Tracks(fresh)).follow(one) for one in sums]
+    return [kinds.setdefault(type(one.question), _Tracks(fresh)).follow(one) for one in sums]
 
 
 class _Tracks:

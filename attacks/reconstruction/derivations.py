@@ -136,8 +136,8 @@ def _against_unions(
 
 def _joined(residual: Residual, parts: list[Derivations]) -> Derivations:
     """Concatenate derivations; keep those whose point lies in the larger side and not in the smaller."""
-    names = ("points", "more", "less", "more_cells", "less_cells")
-    found = Derivations(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+    each = ((one.points, one.more, one.less, one.more_cells, one.less_cells) for one in parts)
+    found = Derivations(*map(np.concatenate, zip(*each, strict=True)))
     return found.kept(_located(residual, found))
 
 

@@ -82,14 +82,14 @@ def clusterings_of(seen: Sequence[tuple[SumView, Statistics]]) -> list[LocalClus
 def _cell_means(one: tuple[SumView, Statistics]) -> FloatArray:
     """Return the mean of each cell's points; if a cell holds two, no integer counts will fit later."""
     statistics = one[1]
-    if "point" in statistics:
+    if isinstance(asked(one[0]), GatheredPoints):
         return statistics["point"][statistics["weight"] > 0]
     held = statistics["count"] > 0
     return np.asarray(statistics["sum"][held] / statistics["count"][held][:, None])
 
 
 def _gathered(own: Sequence[tuple[SumView, Statistics]]) -> tuple[FloatArray, ...]:
-    return tuple(_cell_means(one) for one in own if "point" in one[1])
+    return tuple(_cell_means(one) for one in own if isinstance(asked(one[0]), GatheredPoints))
 
 
 def _counted(own: Sequence[tuple[SumView, Statistics]]) -> tuple[Observation, ...]:

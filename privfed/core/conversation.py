@@ -14,6 +14,9 @@ from privfed.core.statistics import Statistics
 EVERYONE = 0
 """Cohort label of all clients; label t >= 1 is the cohort of round t by the configuration's rule."""
 
+RANGE, ROUND, SCORE = "range", "round", "score"
+"""Purposes of asks that more than people go by: progress, and attacks along the rounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -24,7 +27,8 @@ class Ask:
         cohort: label of the cohort that is asked.
         upcoming: labels that the next asks may have, likeliest first. Secure sums prepare key material
             one sum ahead, so that a cohort named here costs no further exchange.
-        purpose: what the total is for, in one word for people ("range", "start", "round", "score").
+        purpose: what the total is for, in one word for people. Three words mean something: `RANGE` (what is
+            asked takes ranges from it), `ROUND` (a round of the algorithm) and `SCORE` (a restart's end).
         weights: under differential privacy, entry of the statistics -> its share of the budget, chosen
             before the question is asked; the shares of a run sum to at most 1. None otherwise.
         limits: at unit "client", entry -> L2 norm to which a client's array is clipped. None otherwise.
@@ -33,7 +37,7 @@ class Ask:
     question: Question
     cohort: int = EVERYONE
     upcoming: tuple[int, ...] = (EVERYONE,)
-    purpose: str = "round"
+    purpose: str = ROUND
     weights: Mapping[str, float] | None = None
     limits: Mapping[str, float] | None = None
 
@@ -111,6 +115,10 @@ class Algorithm(Protocol[Outcome_co]):
     ranges, bounds and weights, whatever totals it is sent. `Privacy(noise="server")` needs this: the server
     adds noise to sums that it cannot read, and what it must know for that may not depend on totals.
     """
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it asks alike whatever the totals are."""
 
     @property
     def max_sums(self) -> int:

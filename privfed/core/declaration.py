@@ -41,6 +41,7 @@ class Declaration:
         centers: points that rows are assigned to, each float64 of shape (n, n_features).
         n_cells: cells that rows or local centers are counted in; 0 where they are assigned to centers.
         n_clusters: clusters that a client looks for among its rows.
+        movements: whether what is added up are movements from the centers, not positions.
         can_fail: whether some rows may raise an error, as in a user's function. Noised answers do not show
             it: a client that fails answers zeros with noise (`privfed.privacy.noised`).
     """
@@ -49,4 +50,5 @@ class Declaration:
     centers: tuple[FloatArray, ...] = ()
     n_cells: int = 0
     n_clusters: int = 0
+    movements: bool = False
     can_fail: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +91,8 @@ class Box:
         max_rows: public bound on the rows of one client; None to find it by a sum.
     """
 
+    kind: ClassVar[str] = "Box"
+    """What agreements call it."""
     low: Numbers
     high: Numbers
     max_rows: int | None = None
@@ -148,6 +151,8 @@ class Ball:
         max_rows: public bound on the rows of one client; None to find it by a sum.
     """
 
+    kind: ClassVar[str] = "Ball"
+    """What agreements call it."""
     radius: float
     center: Numbers = 0.0
     max_rows: int | None = None

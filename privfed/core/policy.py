@@ -8,7 +8,7 @@ from privfed.core.coarseness import Coarseness
 from privfed.core.configuration import Configuration
 from privfed.core.domain import Ball, Box, Domain
 from privfed.core.numbers import check_whole
-from privfed.core.question import Question, parts_of
+from privfed.core.question import Question, parts_of, wire_name
 from privfed.errors import ArgumentError
 
 
@@ -129,7 +129,7 @@ class ClientPolicy:
                 return f"policy:{unjustified}"
             if not isinstance(asked, Question):
                 continue
-            if self.questions is not None and type(asked).__name__ not in self.questions:
+            if self.questions is not None and wire_name(type(asked)) not in self.questions:
                 return "policy:question"
             if not configuration.allows_ranges(asked):
                 return "policy:ranges"

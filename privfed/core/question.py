@@ -24,6 +24,7 @@ from privfed.core.declaration import Declaration
 from privfed.core.definitions import same_definition
 from privfed.core.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.guarantee import Word
+from privfed.core.held import held
 from privfed.core.messages import Array, encode
 from privfed.core.own_questions import PLACES
 from privfed.core.statistics import Statistics, StatisticsSpec
@@ -127,23 +128,38 @@ _DECODER = msgspec.msgpack.Decoder(QuestionMessage)
 Registered = TypeVar("Registered", bound="type[Question | Part]")
 
 
+RANGES = "Ranges"
+"""What ranges are called on the wire."""
+
+
+def wire_name(kind: type[Question | Part]) -> str:
+    """Return what a class is called in messages, policies and ledgers: the name that it declares, or its own.
+
+    A class that is renamed declares its former name, `wire_name: ClassVar[str] = "Former"`, so that what was
+    recorded is still read. A subclass does not inherit it, for it may ask something else.
+    """
+    declared = vars(kind).get("wire_name", kind.__name__)
+    return str(declared)
+
+
 def register(kind: Registered) -> Registered:
-    """Register a question or part under its class name, so that it can be decoded (a class decorator).
+    """Register a question or part under its wire name, so that it can be decoded (a class decorator).
 
     The same definition may be run again, as in a notebook.
 
     Raises:
         ArgumentError: another class has the name, or the class was defined with other code before.
     """
-    known = _REGISTRY.get(kind.__name__)
-    place = PLACES.get(kind.__name__, kind.__module__) if known is None else known.__module__
+    name = wire_name(kind)
+    known = _REGISTRY.get(name)
+    place = PLACES.get(name, kind.__module__) if known is None else known.__module__
     if place != kind.__module__ or (known is not None and not same_definition(known, kind)):
         raise ArgumentError(
-            f"a question or part named {kind.__name__} is known already, as another class of {place}: "
+            f"a question or part named {name} is known already, as another class of {place}: "
             "messages with that name would change their meaning. Choose another name; if you changed your "
             "own class, start a new process."
         )
-    _REGISTRY[kind.__name__] = kind
+    _REGISTRY[name] = kind
     return kind
 
 
@@ -200,8 +216,7 @@ class Question(ABC):
                 f"{type(self).__name__} has no proven bound for one record: a client's answer to it may "
                 f"depend on each of its rows as a whole. {self.alternative}"
             )
-        words = {one.name: getattr(self, one.name) for one in fields(self)}
-        bounded: Question = form(**words, reach=reach)
+        bounded: Question = form(**held(self), reach=reach)
         return bounded
 
     @property
@@ -246,29 +261,31 @@ class Question(ABC):
         arrays: dict[str, Array] = {}
         options: dict[str, Option] = {}
         _write(self, "", arrays, options)
-        return encode(QuestionMessage(type(self).__name__, arrays, options))
+        return encode(QuestionMessage(wire_name(type(self)), arrays, options))
 
 
 def _write(value: Any, prefix: str, arrays: dict[str, Array], options: dict[str, Option]) -> None:
     """Write the fields of a dataclass; those of a nested value get its name as a prefix."""
-    for one in fields(value):
-        held, name = getattr(value, one.name), prefix + one.name
-        if isinstance(held, np.ndarray):
-            arrays[name] = Array.of(held)
-        elif isinstance(held, Part | Question | Ranges):
-            options[name] = type(held).__name__
-            _write(held, f"{name}.", arrays, options)
+    for field_name, one in held(value).items():
+        name = prefix + field_name
+        if isinstance(one, np.ndarray):
+            arrays[name] = Array.of(one)
+        elif isinstance(one, Ranges):
+            options[name] = RANGES
+            _write(one, f"{name}.", arrays, options)
+        elif isinstance(one, Part | Question):
+            options[name] = wire_name(type(one))
+            _write(one, f"{name}.", arrays, options)
         else:
-            options[name] = held.item() if isinstance(held, np.generic) else held
+            options[name] = one.item() if isinstance(one, np.generic) else one
 
 
 def parts_of(question: Any) -> Iterator[Question | Part]:
     """Yield a question or part, then all questions and parts nested in it."""
     yield question
-    for one in fields(question):
-        held = getattr(question, one.name)
-        if isinstance(held, Question | Part):
-            yield from parts_of(held)
+    for one in held(question).values():
+        if isinstance(one, Question | Part):
+            yield from parts_of(one)
 
 
 def centers_of(question: Question) -> tuple[FloatArray, ...]:
@@ -290,14 +307,14 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     hints, built = get_type_hints(kind), {}
     for one in fields(kind):
         name, hint = prefix + one.name, hints[one.name]
-        held = values.pop(name)
+        value = values.pop(name)
         if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part | Question)):
-            held = _read(Ranges if hint is Ranges else _known(str(held)), f"{name}.", values)
+            value = _read(Ranges if hint is Ranges else _known(str(value)), f"{name}.", values)
         if isinstance(hint, type) and issubclass(hint, Word):
-            held = hint(str(held))
-        if not _fits(held, hint):
+            value = hint(str(value))
+        if not _fits(value, hint):
             raise TypeError(name)
-        built[one.name] = held
+        built[one.name] = value
     return kind(**built)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from privfed.core.assumptions import COLLECT
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Total
+from privfed.core.formats import Format
 from privfed.core.messages import Array
 from privfed.core.question import Question, question_from_bytes
 from privfed.core.statistics import Statistics
@@ -19,6 +20,8 @@ from privfed.errors import MessageError, RunFolderError
 FORMAT = 3
 """Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
 which clients answer, for all sums of that time had one of the same name."""
+
+TRANSCRIPTS = Format(name="transcript.jsonl", version=FORMAT, again="start a new run in another folder")
 
 RESUMED_FROM = 2
 """Oldest format of a run that can be resumed."""
@@ -46,11 +49,7 @@ class Began(Record, frozen=True):
         Raises:
             RunFolderError: it cannot.
         """
-        if not 1 <= self.version <= FORMAT:
-            raise RunFolderError(
-                f"{path} has format {self.version}, this privfed reads formats up to {FORMAT}; use the newer "
-                "one."
-            )
+        TRANSCRIPTS.check(self.version, path)
         if resumes and self.version < RESUMED_FROM:
             raise RunFolderError(
                 f"{path} has format {self.version}, of an older privfed: its clients agreed on no number of "

@@ -79,7 +79,10 @@ class TotalReader(Protocol):
         """Return the total of sum `index`; None where the client has not told it."""
 
 
-DECLARED = ("name", "opens_to", "reveals", "one_key", "assumptions", "stages", "terms", "parties")
+DECLARED = (
+    *("name", "opens_to", "reveals", "one_key", "slotted_sums", "assumptions", "stages"),
+    *("terms", "parties"),
+)
 """What every secure sum has, whoever wrote it."""
 
 
@@ -101,6 +104,10 @@ class SecureSum(Protocol):
     @property
     def one_key(self) -> bool:
         """Whether one client's key opens every upload, as where all clients share one key."""
+
+    @property
+    def slotted_sums(self) -> int:
+        """In how many sums of a fit contributions are shown without their clients; usually 0."""
 
     @property
     def assumptions(self) -> Assumptions:

@@ -331,5 +331,5 @@ def describe(estimator: FederatedClusterer, n_features: int) -> str:
     words = {k: v for k, v in plain_params(estimator).items() if k not in _NOT_PART_OF_THE_AGREEMENT}
     words |= estimator._named()
     return json.dumps(
-        {"algorithm": type(estimator).__name__, "n_features": n_features, **words}, sort_keys=True
+        {"algorithm": stored_name(type(estimator)), "n_features": n_features, **words}, sort_keys=True
     )

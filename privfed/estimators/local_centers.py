@@ -50,7 +50,7 @@ def _check_merge(merge: Any, protocol: Any, gathered: int) -> None:
     if merge not in ("summed", "gathered", "slotted"):
         raise ArgumentError(f'merge must be "summed", "gathered" or "slotted", got merge={merge!r}.')
     if merge == "slotted":
-        offered = getattr(protocol_of(protocol), "sums", 0)
+        offered = protocol_of(protocol).slotted_sums
         if offered < gathered:
             raise ArgumentError(
                 f'merge="slotted" shows contributions, unlinked, in {gathered} sums of a fit, and the '

@@ -62,7 +62,7 @@ def agreed_locally(privacy: Privacy) -> dict[str, Any]:
     names = ("epsilon", "delta", "unit", "neighbours", "mechanism", "noise_seed")
     words = {name: getattr(privacy, name) for name in names}
     domain = {name: np.asarray(value).tolist() for name, value in asdict(privacy.domain).items()}
-    return {**words, "domain": {"kind": type(privacy.domain).__name__, **domain}}
+    return {**words, "domain": {"kind": privacy.domain.kind, **domain}}
 
 
 def own_centers(

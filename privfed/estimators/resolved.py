@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from privfed.core.held import held
+
 NOT_SAID = ("seed",)
 """Fields that distinguish runs of the same algorithm, and are not described."""
 
@@ -20,9 +22,9 @@ def described(value: Any) -> str:
     """Return a value as text; an algorithm with those of its fields that differ from their defaults."""
     if is_dataclass(value) and not isinstance(value, type):
         said = [
-            f"{one.name}={described(getattr(value, one.name))}"
-            for one in fields(value)
-            if one.name not in NOT_SAID and not _is_default(one, getattr(value, one.name))
+            f"{one.name}={described(own)}"
+            for one, own in zip(fields(value), held(value).values(), strict=True)
+            if one.name not in NOT_SAID and not _is_default(one, own)
         ]
         return f"{type(value).__name__}({', '.join(said)})"
     if isinstance(value, np.ndarray):

@@ -29,6 +29,9 @@ from privfed.federation.clients import is_client_list
 from privfed.privacy.privacy import Privacy
 from privfed.questions.moments import FeatureMoments, Moments
 
+NAME = "FederatedScaler"
+"""What agreements call the scaler."""
+
 
 @parameters
 class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Claimed):
@@ -88,7 +91,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
         self.federation_ = open_federation(
             FederationRequest(
                 clients=clients,
-                description=json.dumps({"algorithm": type(self).__name__, "scaling": self.scaling}),
+                description=json.dumps({"algorithm": NAME, "scaling": self.scaling}),
                 max_sums=algorithm.max_sums,
                 protocol=self.protocol,
                 algorithm=algorithm,

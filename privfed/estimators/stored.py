@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from privfed.core.domain import Ball, Box, Domain
-from privfed.errors import RunFolderError
+from privfed.core.formats import Format
 from privfed.privacy.claim import PrivacySpent
 from privfed.privacy.privacy import Privacy
 
 FORMAT = 2
 """Format of saved models. Format 1 had neither the claim nor the `privacy` of a model."""
+
+MODELS = Format(name="model.npz", version=FORMAT, again="fit and save again")
 
 _WORDS = ("epsilon", "delta", "unit", "neighbours", "noise", "mechanism", "spare", "noise_seed")
 _DOMAINS: dict[str, type[Box] | type[Ball]] = {"box": Box, "ball": Ball}
@@ -65,11 +67,7 @@ def claim_from(facts: Mapping[str, Any], path: object) -> PrivacySpent | None:
         RunFolderError: the file has the format of a newer privfed.
         msgspec.ValidationError: the claim is damaged.
     """
-    known = facts.get("format", 1)
-    if known not in (1, FORMAT):
-        raise RunFolderError(
-            f"{path} has format {known}, this privfed reads formats up to {FORMAT}; use the newer one."
-        )
+    known = MODELS.check(facts.get("format", 1), path)
     if known == 1 and facts["inertia"] is None:
         warnings.warn(
             f"{path} has format 1, of an older privfed, which kept no claim of differential privacy: "

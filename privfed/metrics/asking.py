@@ -27,11 +27,19 @@ def _alone(federation: Federation, ask: Ask) -> Total:
     return total
 
 
-def asked(federation: Federation, question: Question, purpose: str = "index") -> Statistics:
+def asked(
+    federation: Federation, question: Question, purpose: str = "index", divisors: tuple[str, ...] = ()
+) -> Statistics:
     """Ask a metric's question and return its total.
 
-    Under differential privacy a noised count of a cluster below two standard deviations of its noise is
-    taken as zero, and so are negative values of statistics that cannot be negative.
+    Under differential privacy negative values of statistics that cannot be negative are taken as zero, and so
+    is what the metric divides by, where it is below two standard deviations of its noise.
+
+    Args:
+        federation: whose clients are asked.
+        question: the metric's.
+        purpose: what the total is for.
+        divisors: entries that the metric divides others by, such as the counts of clusters.
 
     Raises:
         PrivacyError: the question has no bound for the unit, or the budget is spent.
@@ -54,7 +62,7 @@ def asked(federation: Federation, question: Question, purpose: str = "index") ->
     noise, found = total.noise_std or {}, dict(total.statistics)
     signed = {entry.name for entry in question.spec.entries if np.min(np.asarray(entry.low)) < 0.0}
     for name in set(weights) - signed:
-        least = 2.0 * noise[name] if name == "count" else 0.0
+        least = 2.0 * noise[name] if name in divisors else 0.0
         found[name] = np.where(found[name] >= least, np.maximum(found[name], 0.0), 0.0)
     return Statistics(**{name: size * found[name] for name in weights})
 

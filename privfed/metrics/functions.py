@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from privfed.core.conversation import RANGE
 from privfed.core.domain import Ranges, frozen_array
 from privfed.core.federation import Federation
 from privfed.core.numbers import as_numbers
@@ -47,7 +48,7 @@ def federation_with_ranges(
 def _known_ranges(federation: Federation) -> Ranges | None:
     """Return the public ranges of the federation's last question, else under DP those of its domain."""
     known = federation.transcript.of(Asked)
-    if known and known[-1].purpose != "range":
+    if known and known[-1].purpose != RANGE:
         return question_from_bytes(known[-1].question).ranges
     setting = federation.setting
     if setting.privacy is None or setting.domain is None:

@@ -27,6 +27,9 @@ from privfed.questions.cluster_spread import (
     ClusterSilhouettes,
 )
 
+COUNTS = ("count",)
+"""Entry of each of these questions that the index divides by: rows of each cluster."""
+
 
 def _opened(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any], least: int = 2
@@ -92,7 +95,7 @@ def davies_bouldin(
         raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     question = ClusterDistances(ranges=ranges, centers=checked, power=float(q))
-    total = asked(federation, question)
+    total = asked(federation, question, divisors=COUNTS)
     held = _held(total)
     spread = (total["distance"][held] / np.rint(total["count"][held])) ** (1.0 / q)
     between = np.linalg.norm(checked[held][:, None] - checked[held][None], ord=p, axis=-1)
@@ -114,7 +117,7 @@ def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None,
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options, least=1)
     question = ClusterDistances(ranges=ranges, centers=checked)
-    total = asked(federation, question)
+    total = asked(federation, question, divisors=COUNTS)
     rows = float(np.rint(total["count"]).sum())
     if rows < 1.0:
         raise UndefinedIndexError("noise hides all rows; claim a larger epsilon, or pass fewer centers.")
@@ -132,13 +135,13 @@ def simplified_silhouette(
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
     question = ClusterSilhouettes(ranges=ranges, centers=checked)
-    total = asked(federation, question)
+    total = asked(federation, question, divisors=COUNTS)
     held = _held(total)
     # Under differential privacy there is no budget for a second sum, so centers without rows still count
     # as second nearest ones.
     if len(held) < len(checked) and federation.setting.privacy is None:
         question = ClusterSilhouettes(ranges=ranges, centers=frozen_array(checked[held]))
-        total = asked(federation, question)
+        total = asked(federation, question, divisors=COUNTS)
     count = np.rint(total["count"])
     return float(total["silhouette"][count > 1].sum() / count.sum())
 
@@ -152,7 +155,7 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
     `davies_bouldin`.
     """
     federation, ranges, checked = _opened(clients, centers, privacy, options)
-    total = asked(federation, ClusterScatter(ranges=ranges, centers=checked))
+    total = asked(federation, ClusterScatter(ranges=ranges, centers=checked), divisors=COUNTS)
     held = _held(total)
     count, n = np.rint(total["count"][held]), float(np.rint(total["count"]).sum())
     if n <= len(held):

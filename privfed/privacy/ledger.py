@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from privfed.core.configuration import Configuration
 from privfed.core.conversation import Ask, Total
 from privfed.core.engine import Answerer, StateStore
-from privfed.core.question import Question, question_from_bytes
+from privfed.core.question import Question, question_from_bytes, wire_name
 from privfed.core.statistics import Statistics
 from privfed.core.transcript import Asked, Began, Exchanged, Summed, Transcript
 from privfed.errors import BudgetError, PolicyError, PrivacyError
@@ -26,7 +26,7 @@ class Payment:
 
     Args:
         purpose: what the question was for.
-        question: class name of the question.
+        question: wire name of the question.
         share: share of the budget that was paid.
         sigma: entry -> standard deviation of the noise that is guaranteed to be in the total.
     """
@@ -93,7 +93,7 @@ class BudgetLedger:
     def _pay(self, question: Noised, purpose: str) -> None:
         share = cost(question, self._configuration)
         sigma = question.noise_std(self._configuration.noising)
-        self.payments.append(Payment(purpose, type(question.inner).__name__, share, dict(sigma)))
+        self.payments.append(Payment(purpose, wire_name(type(question.inner)), share, dict(sigma)))
 
     def replayed(self, question: Noised, purpose: str, total: Total) -> None:
         """Enter a question of a replayed transcript that was paid and opened."""

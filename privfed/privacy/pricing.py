@@ -88,7 +88,7 @@ def _worst(costs: FloatArray, bounds: list[Bound], terms: PrivacyTerms) -> float
     """Return the largest cost over all neighbours, given each entry's cost for one added record."""
     if terms.neighbours == Neighbours.ADD_REMOVE:
         return float(costs.sum())
-    stay, move = ([getattr(bound, way) for bound in bounds] for way in ("stay", "move"))
+    stay, move = [bound.stay for bound in bounds], [bound.move for bound in bounds]
     return float(max((costs * stay).sum(), (costs * move).sum()))
 
 

@@ -50,7 +50,10 @@ def added_noise(question: Noised) -> AddedNoise:
             the grid in steps would be another one.
     """
     entries, steps = question.spec.entries, question.steps
-    ends = [[np.unique(getattr(entry, end)) for entry in entries] for end in ("low", "high")]
+    ends = (
+        [np.unique(entry.low) for entry in entries],
+        [np.unique(entry.high) for entry in entries],
+    )
     if any(len(values) != 1 for of_end in ends for values in of_end):
         raise PrivacyError("the server can only noise sums of entries whose values all have the same range.")
     if not ((steps > 2.0**-_FARTHEST) & (steps < 2.0**_FARTHEST)).all():
@@ -84,7 +87,7 @@ def scheduled(
     Raises:
         PrivacyError: the algorithm's questions may depend on totals.
     """
-    if algorithm is None or not getattr(algorithm, "fixed", False):
+    if algorithm is None or not algorithm.fixed:
         raise PrivacyError(FIXED_ONLY)
     terms = configuration.privacy
     setting = Setting(configuration.clients, configuration.n_features, domain, privacy=terms)

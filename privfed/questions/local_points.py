@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -22,6 +22,7 @@ from privfed.core.coarseness import Coarseness
 from privfed.core.conversation import EVERYONE, Ask, Conversation
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray, Ranges
+from privfed.core.held import held
 from privfed.core.question import AdditiveOver, ClientData, Part, Question, register
 from privfed.core.statistics import Entry, Statistics, StatisticsSpec
 from privfed.numerics.distances import IntArray, assign, cell_sums
@@ -92,8 +93,9 @@ class LocalPoints(Part, ABC):
 
     def key(self) -> tuple[bytes | int | float | str | None, ...]:
         """Return the values of all fields, which identify these points among others of the same class."""
-        held = [getattr(self, one.name) for one in fields(self)]
-        return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for value in held)
+        return tuple(
+            value.tobytes() if isinstance(value, np.ndarray) else value for value in held(self).values()
+        )
 
     def of(self, client: ClientData) -> WeightedPoints:
         """Return the client's points."""

@@ -107,6 +107,8 @@ class Moments:
 class FeatureMoments:
     """The algorithm that finds moments; with `spread=False` only the ranges and a coarse mean."""
 
+    fixed: ClassVar[bool] = False
+
     spread: bool = True
 
     @property

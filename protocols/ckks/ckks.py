@@ -47,6 +47,7 @@ class CKKS(ClientOpenedSum):
     reveals: Literal["sums"] = "sums"
     one_key = True
     """One client's key opens every upload: shares of noise do not protect against it and the server."""
+    slotted_sums = 0
 
     stages = (
         Stage("advertise", "it is out of the fit"),

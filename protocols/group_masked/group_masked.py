@@ -46,6 +46,7 @@ class GroupMasked(ClientOpenedSum):
     opens_to: Literal["clients"] = "clients"
     reveals: Literal["sums"] = "sums"
     one_key = False
+    slotted_sums = 0
     stages = (
         Stage("advertise", "it is out of the fit"),
         Stage("prepare", "it is out of the fit"),

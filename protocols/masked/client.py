@@ -13,6 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.core.agreement import Agreement, Signer
+from privfed.core.assumptions import COLLECT
 from privfed.core.codec import Codec
 from privfed.core.engine import Answerer
 from privfed.core.messages import Message, Refusal, decode, encode
@@ -67,7 +68,11 @@ from privfed.protocols.setup.sizes import FULL_GRAPH
 MAX_PREPARED = 4
 """Most future sums that a client holds key material for."""
 
-_STAGES = {"PrepareRequest": "prepare", "CollectRequest": "collect", "UnmaskRequest": "unmask"}
+_STAGES: dict[type[Message], str] = {
+    PrepareRequest: "prepare",
+    CollectRequest: COLLECT,
+    UnmaskRequest: "unmask",
+}
 
 
 class MaskedClient:
@@ -194,7 +199,7 @@ class MaskedClient:
         self, keys: Fit, channel: Channel, envelope: Envelope, answerer: Answerer
     ) -> tuple[Fit, Message]:
         message = channel.open_down(envelope, PrepareRequest | CollectRequest | UnmaskRequest)
-        stage = _STAGES[type(message).__name__]
+        stage = _STAGES[type(message)]
         if envelope.stage != stage:
             raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
         if isinstance(message, CollectRequest):

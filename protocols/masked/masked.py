@@ -51,6 +51,7 @@ class Masked:
     opens_to: Literal["server"] = "server"
     reveals: Literal["sums"] = "sums"
     one_key = False
+    slotted_sums = 0
     stages = (
         Stage("advertise", "it is out of the fit"),
         Stage("prepare", "it is not in the sums that its keys were for"),

@@ -27,7 +27,7 @@ objective and score.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -91,6 +91,8 @@ class FuzzyCMeans:
         sampled: whether a round asks the configuration's cohort, or everyone.
         seed: of the random choices of the start and of the first k-means averaging.
     """
+
+    fixed: ClassVar[bool] = False
 
     n_clusters: int
     m: float = 2.0

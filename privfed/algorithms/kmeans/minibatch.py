@@ -178,7 +178,7 @@ class MiniBatchMovements(Question):
     @property
     def declaration(self) -> Declaration:
         """Counts of the last epoch's rows, and movements, which are multiplied by these counts."""
-        return Declaration((RowCounts("weight", ("movement",)),), (self.centers,))
+        return Declaration((RowCounts("weight", ("movement",)),), (self.centers,), movements=True)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -296,6 +296,8 @@ class FederatedMiniBatch:
         sampled: whether a round asks the configuration's cohort, or everyone.
         seed: of the start's random choices and of new positions.
     """
+
+    fixed: ClassVar[bool] = False
 
     n_clusters: int
     epochs: int = 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class WeightedKMeans:
         relocate_empty: move local centroids without rows onto far rows (Figure 1 warns of it).
         seed: of the start's random choices.
     """
+
+    fixed: ClassVar[bool] = False
 
     n_clusters: int
     weights: str = "dynamic"

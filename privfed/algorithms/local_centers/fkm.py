@@ -210,6 +210,8 @@ class FederatedKMeans:
         slots: for "slotted", the number of all clients, which `run` sets itself.
     """
 
+    fixed: ClassVar[bool] = False
+
     n_clusters: int
     min_cluster_size: int = 2
     merge: Literal["summed", "gathered", "slotted"] = "summed"

@@ -182,6 +182,8 @@ class OneShotKMeans:
         slots: for "slotted", the number of all clients, which `run` sets itself.
     """
 
+    fixed: ClassVar[bool] = False
+
     n_clusters: int
     n_local_clusters: int | None = None
     local: str = "awasthi-sheffet"

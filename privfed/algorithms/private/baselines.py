@@ -120,6 +120,8 @@ class LloydBaseline:
         seed: of the start.
     """
 
+    fixed: ClassVar[bool] = False
+
     n_clusters: int
     method: Literal["lloyd", "fastlloyd"]
     seed: int = 0

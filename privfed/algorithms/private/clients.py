@@ -120,9 +120,10 @@ class ClientShares(ClientLengths):
     def spec(self) -> StatisticsSpec:
         """Values of at most their entry's limit."""
         shapes = {entry.name: entry.shape for entry in self.inner.spec.entries} | {"length": (2,)}
+        lows = {"count": 0.0, "sum": -1.0, "distance": 0.0, "length": 0.0}
         return StatisticsSpec(
             *(
-                Entry(name, shapes[name], -limit if name == "sum" else 0.0, limit, step_of(limit))
+                Entry(name, shapes[name], lows[name] * limit, limit, step_of(limit))
                 for name, limit in self.limits.items()
             )
         )
@@ -174,13 +175,13 @@ def by_client(
             that clients have about equal weight.
         octaves: clip to norms that are powers of two, so that sigma, in steps, is the same for all.
     """
-    longest: dict[str, Lengths] = {}
+    longest: dict[type[SumsInCells], Lengths] = {}
     ask = next(conversation)
     while True:
         inner = ask.question
         if not isinstance(inner, SumsInCells):
             raise ArgumentError(f"{type(inner).__name__} cannot be asked of clients as records.")
-        most = longest.get(type(inner).__name__, probed)
+        most = longest.get(type(inner), probed)
         whole = set(inner.asks) >= {"count", "sum"}
         own = equal and inner.additive_over is AdditiveOver.CLIENTS
         question = _shares(inner, 1.0 if own else rows, most if whole else WHOLE)
@@ -189,7 +190,7 @@ def by_client(
         weights["length"] = LENGTH_SHARE * share * sum(asked.values())
         total = yield replace(ask, question=question, weights=weights, limits=question.limits)
         found = _next_limits(total)
-        longest[type(inner).__name__] = Lengths(*(octave(one, 1.0) for one in found)) if octaves else found
+        longest[type(inner)] = Lengths(*(octave(one, 1.0) for one in found)) if octaves else found
         try:
             ask = conversation.send(total)
         except StopIteration as finished:

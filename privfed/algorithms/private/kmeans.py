@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import log2, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -182,6 +183,8 @@ class PrivateKMeans:
         steps: the rounds' steps, by default Lloyd steps.
         seed: of the hyperplanes, the clustering of the coreset and random starts.
     """
+
+    fixed: ClassVar[bool] = False
 
     n_clusters: int
     init: Init = "coreset"

@@ -47,6 +47,8 @@ class PrivateMoments:
         spread: whether to find mean and variance too.
     """
 
+    fixed: ClassVar[bool] = False
+
     spread: bool = True
 
     @property

@@ -11,6 +11,7 @@ the budget for the coreset; the number of candidates makes no difference.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -93,6 +94,8 @@ class PrivateSelection:
         algorithm: the algorithm that refines.
         m: fuzzifier of the fits and the index; None for hard clusterings.
     """
+
+    fixed: ClassVar[bool] = False
 
     candidates: tuple[int, ...]
     algorithm: PrivateKMeans

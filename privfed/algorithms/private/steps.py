@@ -47,11 +47,9 @@ from privfed.questions.lloyd import check_centers
 def _described(bounds: Mapping[str, float], shape: tuple[int, int], rows: float) -> StatisticsSpec:
     """Return the specification of counts, sums and distances of at most `rows` rows, each up to its bound."""
     shapes: dict[str, tuple[int, ...]] = {"count": shape[:1], "sum": shape, "distance": (1,)}
+    lows = {"count": 0.0, "sum": -rows, "distance": 0.0}
     return StatisticsSpec(
-        *(
-            Entry(name, shapes[name], -rows * l2 if name == "sum" else 0.0, rows * l2, step_of(l2))
-            for name, l2 in bounds.items()
-        )
+        *(Entry(name, shapes[name], lows[name] * l2, rows * l2, step_of(l2)) for name, l2 in bounds.items())
     )
 
 
@@ -178,7 +176,9 @@ class LocalMovements(SumsInCells):
 
     def _moved(self, answers: Sequence[Statistics]) -> list[Statistics]:
         weight, total = (entry.name for entry in self.steps.spec.entries)
-        return [self._one(answer[weight], answer[total], moved=total == "movement") for answer in answers]
+        declared = self.steps.declaration
+        moved = declared is not None and declared.movements
+        return [self._one(answer[weight], answer[total], moved=moved) for answer in answers]
 
     def _one(self, weight: FloatArray, total: FloatArray, *, moved: bool) -> Statistics:
         # A user's weighting may give NaN, infinite or negative weights for some rows; these count as zero.

@@ -31,6 +31,7 @@ from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import pretty
 from privfed.core.assumptions import SIGHTS
+from privfed.core.conversation import ROUND
 from privfed.core.domain import Box
 from privfed.core.files import make_folder, replaced
 from privfed.core.transcript import Transcript
@@ -204,7 +205,7 @@ def _draw(path: Path, runs: dict[str, Result]) -> None:
 
 def _mark_losses(axes: Axes, result: Result) -> None:
     """Shade the rounds in which clients were missing from the total."""
-    rounds = [row for row in result.sums if row.purpose == "round"]
+    rounds = [row for row in result.sums if row.purpose == ROUND]
     label = "clients missing"
     for number, row in enumerate(rounds, start=1):
         if row.contributors < row.clients:

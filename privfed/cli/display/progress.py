@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from privfed.core.conversation import Ask, Total
+from privfed.core.conversation import ROUND, SCORE, Ask, Total
 from privfed.core.domain import FloatArray
 from privfed.core.question import centers_of
 
@@ -43,9 +43,9 @@ class Rounds:
             ask: what was asked.
             now: the time, in seconds.
         """
-        if ask.purpose == "score":
+        if ask.purpose == SCORE:
             self.restart, self.round, self.movement, self._centers = self.restart + 1, 0, None, None
-        if ask.purpose != "round":
+        if ask.purpose != ROUND:
             return
         # Under differential privacy the question is wrapped in a noised one.
         centers: FloatArray | None = next(iter(centers_of(ask.question)), None)

@@ -16,6 +16,7 @@ import msgspec
 from privfed.cli.declared import Declared
 from privfed.cli.folder.disk import write_new
 from privfed.core.files import make_folder
+from privfed.core.formats import Format
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.transcript import Transcript, has_begun
 from privfed.errors import RunFolderError
@@ -25,6 +26,11 @@ RUN, RESULT = "run.json", "result.json"
 FORMAT = 1
 RESULT_FORMAT = 2
 """Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""
+
+RUN_FORMAT = Format(name="run.json", version=FORMAT, again="fit again in another folder")
+RESULTS = Format(
+    name="result.json", version=RESULT_FORMAT, again="run 'privfed resume', which writes it anew"
+)
 
 Known = TypeVar("Known")
 Word = int | float | str | bool
@@ -115,10 +121,7 @@ def read_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is no folder; name the folder of a run.")
     run = _read(folder / RUN, Run, f"{folder} holds no {RUN}; name a folder that 'privfed fit' wrote.")
-    if run.format != FORMAT:
-        raise RunFolderError(
-            f"{folder / RUN} has format {run.format}, this privfed reads format {FORMAT}; use the newer one."
-        )
+    RUN_FORMAT.check(run.format, folder / RUN)
     return run
 
 
@@ -142,11 +145,7 @@ def read_centroids(folder: Path) -> Centroids:
         Centroids,
         f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'.",
     )
-    if not 1 <= found.format <= RESULT_FORMAT:
-        raise RunFolderError(
-            f"{folder / RESULT} has format {found.format}, this privfed reads formats up to {RESULT_FORMAT}; "
-            "use the newer one."
-        )
+    RESULTS.check(found.format, folder / RESULT)
     return found
 
 

@@ -16,6 +16,7 @@ import privfed
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS
 from privfed.core.files import make_folder, replaced
+from privfed.core.formats import Format
 from privfed.core.transcript import FILE as TRANSCRIPT
 from privfed.core.view import View
 from privfed.errors import RunFolderError
@@ -23,6 +24,8 @@ from privfed.errors import RunFolderError
 REPORT = "attacks.json"
 FORMAT = 2
 """Format of the report; format 1 named no format and no claim."""
+
+REPORTS = Format(name=REPORT, version=FORMAT, again="name another folder with --out")
 
 
 def picture_of(folder: Path, name: str) -> Path:
@@ -72,11 +75,7 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         reports: dict[str, dict[str, Any]] = found["attacks"]
-        if found.get("format", 1) not in (1, FORMAT):
-            raise RunFolderError(
-                f"{path} has format {found['format']}, this privfed reads formats up to {FORMAT}; use the "
-                "newer one, or name another folder with --out."
-            )
+        REPORTS.check(found.get("format", 1), path)
         return {
             name: report
             for name, report in reports.items()

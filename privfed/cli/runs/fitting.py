@@ -27,6 +27,8 @@ from privfed.cli.folder.run_folder import (
     pretty,
     read_transcript,
 )
+from privfed.core.question import question_from_bytes
+from privfed.core.statistics import Statistics
 from privfed.core.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
@@ -116,6 +118,14 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
     return gather(tables.arrays, y=labels, names=tables.names, domain=domain, private=private)
 
 
+def _rows_counted(question: bytes, statistics: Statistics) -> float | None:
+    """Return the number of rows in a total, if an entry counts all rows together; None otherwise."""
+    declared = question_from_bytes(question).declaration
+    counted = () if declared is None else declared.row_counts
+    whole = [statistics[one.entry] for one in counted if statistics[one.entry].size == 1]
+    return float(whole[0].ravel()[0]) if whole else None
+
+
 def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
     """Compare the number of rows with the one in the run's first total.
 
@@ -127,8 +137,8 @@ def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
     now = sum(len(rows) for rows in tables.arrays)
     for asked, total in transcript.totals()[:1]:
         everyone = len(total.contributors) == len(asked.clients) == len(tables.names)
-        if everyone and "rows" in total.statistics and round(total.statistics["rows"][0]) != now:
-            began = round(total.statistics["rows"][0])
+        counted = _rows_counted(asked.question, total.statistics)
+        if everyone and counted is not None and (began := round(counted)) != now:
             raise DataError(
                 f"the data has {now} rows, the run began with {began}; resume it with the same data (--data)."
             )

@@ -13,6 +13,7 @@ update. Whoever reads the models learns them all. Only differential privacy boun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privfed.core.conversation import Ask, Conversation, Setting
 from privfed.core.domain import FloatArray, Ranges, frozen_array
@@ -47,6 +48,8 @@ class Averaging:
         plan: words of the run.
         n_clusters: number of models.
     """
+
+    fixed: ClassVar[bool] = False
 
     plan: Plan
     n_clusters: int = 1

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -127,6 +127,8 @@ class RegroupedLearning:
         sketch_error: by which share sketches may change distances; None for whole updates.
         slotted: whether sketches come in slots, so that nobody knows whose they are.
     """
+
+    fixed: ClassVar[bool] = False
 
     plan: Plan
     rule: Rule

@@ -10,12 +10,15 @@ from typing import Any
 
 import msgspec
 
+from privfed.core.formats import Format
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent, one_line
 
 FILE = "results.json"
 FORMAT = 2
 """Format of the results; format 1 named no format and no claim."""
+
+RESULTS = Format(name=FILE, version=FORMAT, again="write it anew with 'privfed tradeoff'")
 SAME = 1e-9
 """Relative difference below which measures count as equal, as rounding differs between machines."""
 
@@ -87,12 +90,7 @@ def _read(folder: Path) -> dict[tuple[str, ...], tuple[dict[str, Any], str]]:
     """Return measures and claim of each configuration in a study's results, by its labels."""
     try:
         document = msgspec.json.decode((folder / FILE).read_bytes())
-        known = document.get("format", 1)
-        if known not in (1, FORMAT):
-            raise RunFolderError(
-                f"{folder / FILE} has format {known}, this privfed reads formats up to {FORMAT}; use the "
-                "newer one."
-            )
+        RESULTS.check(document.get("format", 1), folder / FILE)
         found = document["configurations"]
         return {tuple(one["labels"].values()): (dict(one["stats"]), _claim(one)) for one in found}
     except OSError:

@@ -13,6 +13,7 @@ from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.core.conversation import ROUND
 from privfed.core.guarantee import Mechanism
 from privfed.core.transcript import Transcript
 from privfed.core.view import View
@@ -124,7 +125,7 @@ def _along(reports: list[Report], whole: Report, name: str) -> list[float | None
 
 
 def _rounds(view: View) -> int:
-    return sum(one.purpose == "round" for one in view.sums)
+    return sum(one.purpose == ROUND for one in view.sums)
 
 
 def _until(view: View, number: int) -> View:
@@ -132,7 +133,7 @@ def _until(view: View, number: int) -> View:
     kept, seen = [], 0
     for one in view.sums:
         kept.append(one)
-        seen += one.purpose == "round"
+        seen += one.purpose == ROUND
         if seen == number:
             break
     return replace(view, sums=tuple(kept), result={})

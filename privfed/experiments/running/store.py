@@ -14,11 +14,13 @@ from pathlib import Path
 import msgspec
 
 from privfed.core.files import make_folder, open_file
+from privfed.core.formats import Format
 from privfed.errors import RunFolderError
 from privfed.experiments.running.measure import Part
 
 FILE = "cells.sqlite"
 _VERSION = 1
+CELLS = Format(name="cells.sqlite", version=_VERSION, again="name another folder with --out")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS parts (
     cell TEXT NOT NULL, part TEXT NOT NULL, content TEXT NOT NULL,
@@ -57,8 +59,8 @@ class Store:
         open_file(self.path, "ab").close()
         with self._open() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
-                raise RunFolderError(f"{self.path} has format {version}; use the newer privfed for it.")
+            if version:  # SQLite's own 0 is of a file that was just created.
+                CELLS.check(version, self.path)
             database.execute(_SCHEMA)
             database.execute(f"PRAGMA user_version = {_VERSION}")
 

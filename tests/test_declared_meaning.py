@@ -1,0 +1,251 @@
+"""Meaning is declared: nothing in the library is decided by what a field, a class or a stage is called.
+
+The test reads the syntax trees of privfed, protocols and attacks. It finds `hasattr` and `getattr`, names of
+classes that are used for anything but words to people, and comparisons with names of statistics or stages.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMES = {"__name__", "__qualname__", "__class__"}
+VALUES = {"Entry", "RowCounts", "Exchange", "Statistics", "StatisticsSpec"}
+"""Calls whose strings name statistics and stages."""
+
+OPTIONS = {"averaging", "opens_to", "party", "weighting"}
+"""Declared options some of whose values are called like statistics."""
+
+ASKS = "entries of its own class, of which `asks` declares those that are asked for"
+FITTED = "scikit-learn's convention: an attribute that ends in _ is there once the model is fitted"
+SHOWN = "it is a word for people, in a message"
+FOREIGN = "what users pass is of no class of ours: Python's own protocol is asked"
+OWN_WORDS = "reads, by name, fields of one known class that are listed there"
+
+ALLOWED = {
+    (
+        "attacks/cohorts/linkage.py",
+        "signature",
+    ): "what arrives without its client is compared by whatever the "
+    "contribution holds; an attacker may guess, and is scored for it",
+    ("attacks/posterior/evidence.py", "Release.block"): ASKS,
+    ("attacks/posterior/evidence.py", "Release.length"): ASKS,
+    ("attacks/posterior/evidence.py", "NoisyEvidence.count"): ASKS,
+    ("privfed/algorithms/private/rounds.py", "weights_of"): ASKS,
+    ("privfed/algorithms/private/rounds.py", "lloyd_round"): ASKS,
+    ("privfed/algorithms/private/clients.py", "ClientLengths.shares"): ASKS,
+    ("privfed/questions/bounded_sums.py", "SumsInCells._row_counts"): ASKS,
+    ("privfed/questions/bounded_sums.py", "OffsetSums.spec"): ASKS,
+    ("privfed/questions/bounded_sums.py", "OffsetSums._added"): ASKS,
+    (
+        "privfed/algorithms/kmeans/weightings.py",
+        "weighting.declare",
+    ): "a user's function travels by the module and name that it declares, with a version",
+    (
+        "privfed/core/definitions.py",
+        "same_definition",
+    ): "two definitions are compared as a whole, names among it",
+    ("privfed/core/definitions.py", "_body"): "two definitions are compared as a whole, names among it",
+    ("privfed/core/held.py", "held"): "reads all fields of a dataclass, whatever they are called",
+    ("privfed/core/question.py", "wire_name"): "the name on the wire is declared here, once",
+    ("privfed/core/statistics.py", "StatisticsSpec._flat"): OWN_WORDS,
+    ("privfed/core/messages.py", "decode"): SHOWN,
+    ("privfed/cli/main.py", "Program.invoke"): "notes of an exception, which Python adds when there are any",
+    (
+        "privfed/cli/speaking.py",
+        "_algorithms",
+    ): "errors name classes to users of Python; the command line says the same by its own words",
+    ("privfed/data/reading.py", "_unreadable"): SHOWN,
+    ("privfed/deep/estimators/base.py", "FederatedModel._request"): SHOWN,
+    ("privfed/deep/estimators/base.py", "FederatedModel._model"): FITTED,
+    ("privfed/deep/training/torch_trainer.py", "TorchTrainer.name"): SHOWN,
+    ("privfed/deep/training/torch_trainer.py", "TorchTrainer.initial"): FOREIGN,
+    ("privfed/estimators/base.py", "FederatedClusterer._rows"): FITTED,
+    ("privfed/estimators/base.py", "FederatedClusterer.save"): FITTED,
+    ("privfed/estimators/gathering.py", "clients_of"): FITTED,
+    ("privfed/estimators/scaling.py", "FederatedScaler._scaled"): FITTED,
+    ("privfed/estimators/scaling.py", "FederatedScaler._unscaled"): FITTED,
+    ("privfed/estimators/scaling.py", "FederatedScaler._rows"): FITTED,
+    ("privfed/estimators/checks.py", "check_surroundings"): SHOWN,
+    ("privfed/estimators/local_centers.py", "_OverCenters._fit_clients"): OWN_WORDS,
+    ("privfed/estimators/local_privacy.py", "agreed_locally"): OWN_WORDS,
+    ("privfed/estimators/selection.py", "_local_clusters"): OWN_WORDS,
+    ("privfed/estimators/selection.py", "select_n_clusters"): SHOWN,
+    ("privfed/estimators/stored.py", "privacy_to_dict"): OWN_WORDS,
+    (
+        "privfed/estimators/registry.py",
+        "find",
+    ): "classes that the caller passed are found by the name in a file",
+    ("privfed/experiments/running/blame.py", "_changes"): OWN_WORDS,
+    ("privfed/experiments/running/checking.py", "_check_labels"): OWN_WORDS,
+    ("privfed/experiments/running/planning.py", "_product"): OWN_WORDS,
+    ("privfed/experiments/running/store.py", "_remedy"): FOREIGN,
+    ("privfed/experiments/study/factories.py", "_called"): SHOWN,
+    (
+        "privfed/federation/builder.py",
+        "protocol_of",
+    ): "a user's object is asked for all that a secure sum declares",
+    ("privfed/federation/clients.py", "check_given"): FOREIGN,
+    ("privfed/federation/clients.py", "_columns"): FOREIGN,
+    (
+        "privfed/testing/estimators.py",
+        "EstimatorContract.test_clones_have_the_same_parameters",
+    ): FITTED,
+    (
+        "privfed/testing/questions.py",
+        "BoundedQuestionContract.test_one_record_in_place_of_another_moves_no_more_than_is_said",
+    ): OWN_WORDS,
+    ("privfed/privacy/claim.py", "noised_fields"): "a field of results is called like a statistic",
+}
+"""(Module, definition) -> why it may."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of each module, by its path in the repository."""
+    found = [path for top in ("privfed", "protocols", "attacks") for path in (ROOT / top).rglob("*.py")]
+    plain = {path.relative_to(ROOT).as_posix(): path for path in found}
+    own = {
+        name: path
+        for name, path in plain.items()
+        if not name.startswith(("privfed/protocols/", "privfed/attacks/"))
+    }
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sorted(own.items())}
+
+
+def called(node: ast.AST) -> str:
+    """Return the name of the function or class that is called; empty where it is no call of a name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    function = node.func
+    return (
+        function.id
+        if isinstance(function, ast.Name)
+        else function.attr
+        if isinstance(function, ast.Attribute)
+        else ""
+    )
+
+
+def strings(node: ast.AST) -> set[str]:
+    """Return the strings that stand on one side of a comparison, alone or in a list of them."""
+    listed = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return {one.value for one in listed if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def name_of(node: ast.AST) -> str:
+    """Return the last name of what is compared: of a variable, an attribute, or what stands in brackets."""
+    if isinstance(node, ast.Subscript):
+        return "".join(strings(node.slice))
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    """Return the names of statistics and stages: first strings of entries, keys of statistics, stages."""
+    found: set[str] = set()
+    for node in (node for tree in trees().values() for node in ast.walk(tree)):
+        if isinstance(node, ast.Call) and called(node) in VALUES:
+            for value in (*node.args[:2], *(one.value for one in node.keywords)):
+                keys = value.keys if isinstance(value, ast.Dict) else [value]
+                found = found.union(*(strings(key) for key in keys if key is not None))
+    return frozenset(found)
+
+
+def compares_names(node: ast.AST) -> bool:
+    """Say whether something is compared with the name of a statistic or a stage."""
+    if isinstance(node, ast.MatchValue):
+        return bool(strings(node.value) & vocabulary())
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = (node.left, *node.comparators)
+    compared = any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops)
+    return (
+        compared
+        and any(strings(one) & vocabulary() for one in sides)
+        and not OPTIONS & set(map(name_of, sides))
+    )
+
+
+def reads_own(node: ast.AST) -> bool:
+    """Say whether an object reads a field of its own by name: which class that is is known."""
+    return isinstance(node, ast.Call) and bool(node.args) and name_of(node.args[0]) == "self"
+
+
+def hits(node: ast.AST, where: str = "", *, shown: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield where a module may infer meaning: the definition around it, and how.
+
+    Args:
+        node: a part of the syntax tree.
+        where: name of the definition around it.
+        shown: whether it stands in a message, where the name of a class is words to people.
+    """
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        where = f"{where}.{node.name}".lstrip(".")
+    shown = shown or isinstance(node, ast.JoinedStr)
+    if called(node) == "hasattr" or (called(node) == "getattr" and not reads_own(node)):
+        yield where, called(node)
+    if isinstance(node, ast.Attribute) and node.attr in NAMES and not shown:
+        yield where, "the name of a class"
+    if compares_names(node):
+        yield where, "the name of a statistic or stage"
+    for child in ast.iter_child_nodes(node):
+        yield from hits(child, where, shown=shown)
+
+
+@cache
+def found() -> dict[tuple[str, str], set[str]]:
+    """Return (module, definition) -> how it may infer meaning."""
+    listed: dict[tuple[str, str], set[str]] = {}
+    for module, tree in trees().items():
+        for where, how in hits(tree):
+            listed.setdefault((module, where), set()).add(how)
+    return listed
+
+
+def test_nothing_is_inferred_from_names() -> None:
+    undeclared = {place: how for place, how in found().items() if place not in ALLOWED}
+    assert not undeclared, "declare what is meant on the object concerned, or add a reason to ALLOWED"
+
+
+@pytest.mark.parametrize("place", ALLOWED, ids=lambda place: f"{place[0]}:{place[1]}")
+def test_every_exception_is_needed_and_says_why(place: tuple[str, str]) -> None:
+    assert place in found(), "this exception is no longer needed: remove it"
+    assert len(ALLOWED[place].split()) > 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "hasattr(model, 'sums')",
+        "getattr(protocol, 'sums', 0)",
+        "getattr(model, name)",
+        "type(question).__name__ == 'LloydSums'",
+        "known[question.__class__.__name__]",
+        "record.stage == 'collect'",
+        "if 'count' in answer: pass",
+        "name not in ('sum', 'movement')",
+        "match name:\n    case 'count': pass",
+    ],
+)
+def test_the_test_sees_what_it_looks_for(code: str) -> None:
+    assert list(hits(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f'{type(question).__name__} is unknown'",
+        "getattr(self, name)",
+        "began.opens_to == 'clients'",
+        "answer['count'].sum()",
+        "params['weight'] == 'u^m'",
+    ],
+)
+def test_the_test_sees_nothing_else(code: str) -> None:
+    assert not list(hits(ast.parse(code)))
