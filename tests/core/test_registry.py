@@ -138,7 +138,8 @@ def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')"
         # It needs the extra "deep", and holds no question.
         " if m.name != 'privfed.deep.training.torch_trainer'];"
-        "assert set(_REGISTRY) == set(PLACES), set(_REGISTRY) ^ set(PLACES)"
+        # Tests of secure sums ask it, of clients in their own process.
+        "assert set(_REGISTRY) == {*PLACES, 'Vectors'}, set(_REGISTRY) ^ set(PLACES)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

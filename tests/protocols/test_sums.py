@@ -44,6 +44,8 @@ VARIANTS: dict[str, Callable[[], SecureSum]] = {
 class TestVariants(SecureSumContract):
     """Other terms, and sums with slots."""
 
+    small_cohort = 5
+
     @pytest.fixture(autouse=True, params=VARIANTS)
     def _made(self, request: pytest.FixtureRequest) -> None:
         self.made = VARIANTS[request.param]
