@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 from privfed.core.assumptions import answer_stages
+from privfed.core.codec import StateCodec
 from privfed.core.conversation import Total
-from privfed.core.engine import Answerer
+from privfed.core.engine import Answerer, Client
 from privfed.core.policy import ClientPolicy
 from privfed.core.question import Question
 from privfed.core.secure_sum import SecureSum
@@ -255,3 +256,42 @@ class SecureSumContract:
             return None
         run.assert_sum(total, question)
         return total
+
+    # --- a client's state ---
+
+    def test_a_state_is_stored_as_bytes_between_any_two_messages(self) -> None:
+        """On its own machine every message may meet a new process, which knows what was stored."""
+        run = self.federation()
+        stores = [StoredBytes(side.codec) for side in run.sides.values()]
+        for i, store in enumerate(stores):
+            run.clients[i] = Client(run.sides[i], store, run.answerer(i))
+        for _ in range(3):
+            run.assert_sum(run.ask(QUESTION), QUESTION)
+        assert all(store.data for store in stores)
+        with pytest.raises(ValueError):
+            run.sides[0].codec.from_bytes(stores[0].data[:-1])
+
+
+class StoredBytes:
+    """A store that keeps what a disk would: bytes.
+
+    Args:
+        codec: how a state becomes bytes.
+    """
+
+    def __init__(self, codec: StateCodec) -> None:
+        self.codec, self.data = codec, b""
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoredBytes]:
+        """Return the store itself."""
+        yield self
+
+    def load(self) -> Any | None:
+        """Return the state that the bytes hold, or None before the first."""
+        return self.codec.from_bytes(self.data) if self.data else None
+
+    def save(self, state: Any) -> None:
+        """Keep a state as bytes, which must give the same bytes again."""
+        self.data = self.codec.to_bytes(state)
+        assert self.codec.to_bytes(self.codec.from_bytes(self.data)) == self.data
