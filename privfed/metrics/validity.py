@@ -56,7 +56,8 @@ def _held(total: Statistics) -> IntArray:
     if len(held) < 2:
         raise UndefinedIndexError(
             f"{len(held)} of {len(total['count'])} clusters hold rows, an index needs two; fit again from "
-            "another start, or pass other centers."
+            "another start, or pass other centers. If noise hides clusters (differential privacy), claim a "
+            "larger epsilon."
         )
     return held
 
