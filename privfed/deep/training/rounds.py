@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from privfed.core.coarseness import Coarseness
 from privfed.core.declaration import Declaration, RowCounts
 from privfed.core.domain import FloatArray
 from privfed.core.question import AdditiveOver, ClientData, Question, register
@@ -83,6 +84,21 @@ class Round(Question):
             )
         if self.training.private and self.choice != "kept":
             raise ArgumentError("DP-SGD does not cover a choice by the loss on exact rows; keep clusters.")
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients; one with few rows in this round does not train, and answers zeros.
+
+        An update is a function of all rows that it was trained on, whatever weighs it.
+        """
+        held = [len(self.training.rows_of(client)[1]) for client in clients]
+        large = [i for i, n_rows in enumerate(held) if n_rows >= coarseness.min_count]
+        shown = [self.spec.unflatten(np.zeros(self.spec.size)) for _ in clients]
+        own = [clients[i] for i in large], [generators[i] for i in large]
+        for i, answer in zip(large, super().answer_coarsely(*own, coarseness), strict=True):
+            shown[i] = answer
+        return shown
 
     @property
     def _average(self) -> FloatArray:
