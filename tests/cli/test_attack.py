@@ -115,6 +115,7 @@ def test_a_run_that_no_attack_fits_is_told_of_and_not_scored(invoke, run):
     )
 
 
+@pytest.mark.slow
 def test_reports_in_other_words_are_run_again(invoke, run):
     folder = run("plain")
     words = ("attack", folder, "--attack", "linkage", "--quiet")

@@ -65,6 +65,8 @@ BOUNDED = [name for name, make in EXAMPLES.items() if isinstance(make(UNIT, np.e
 
 
 class TestEveryPlainQuestion(QuestionContract):
+    n_cohorts = 4
+
     @pytest.fixture(autouse=True, params=[name for name in EXAMPLES if name not in BOUNDED])
     def _example(self, request: pytest.FixtureRequest) -> None:
         self.example = EXAMPLES[request.param]
@@ -74,6 +76,8 @@ class TestEveryPlainQuestion(QuestionContract):
 
 
 class TestEveryBoundedQuestion(BoundedQuestionContract):
+    n_cohorts = 4
+
     @pytest.fixture(autouse=True, params=BOUNDED)
     def _example(self, request: pytest.FixtureRequest) -> None:
         self.example = EXAMPLES[request.param]

@@ -344,6 +344,7 @@ def test_a_total_that_does_not_fit_one_slot_is_an_error_before_anybody_answers()
     assert wide.run(runs)
 
 
+@pytest.mark.slow
 def test_a_later_sum_without_room_is_an_error_before_the_first_is_paid(tmp_path: Path) -> None:
     words: dict[str, Any] = {"local_iter": 1, "tol": 0, "max_iter": 200, "protocol": "ckks"}
     privacy = by_server(epsilon=0.03, noise_seed=None, domain=Box(-1.0, 1.0, max_rows=20_000))
