@@ -16,19 +16,26 @@ class Registered(click.ParamType[str]):
     Args:
         registry: the registry that names are looked up in.
         shown: names that help and errors list; by default all.
+        also: a registry whose names are understood too; help lists those that packages and users added.
     """
 
     name = "name"
 
-    def __init__(self, registry: Registry[Any], shown: tuple[str, ...] | None = None) -> None:
-        self.registry, self._shown = registry, shown
+    def __init__(
+        self,
+        registry: Registry[Any],
+        shown: tuple[str, ...] | None = None,
+        also: Registry[Any] | None = None,
+    ) -> None:
+        self.registry, self._shown, self._also = registry, shown, also
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names that help and errors list: those shown, and those that packages and users added."""
+        more = () if self._also is None else self._also.added()
         if self._shown is None:
-            return self.registry.names()
-        return (*self._shown, *self.registry.added())
+            return (*self.registry.names(), *more)
+        return (*self._shown, *self.registry.added(), *more)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the names as help shows them."""
@@ -36,6 +43,8 @@ class Registered(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check that the name is known, and return it unchanged."""
+        if self._also is not None and value in self._also:
+            return value
         try:
             self.registry.resolve(value)
         except ArgumentError as error:

@@ -11,6 +11,7 @@ from privfed.errors import PrivacyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.elbow import Rule
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
+from privfed.metrics.registry import METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,12 @@ INDICES: Registry[Index] = Registry(
     },
 )
 """Indices that choose a number of clusters. Packages add theirs by entry points of `privfed.indices`."""
+
+
+def index_or_metric(word: str) -> Index | Callable[..., float]:
+    """Return the index of a name, else the metric; or what "module:Name" stands for.
+
+    Raises:
+        ArgumentError: neither is known.
+    """
+    return METRICS.find(word) if word not in INDICES and word in METRICS else INDICES.resolve(word)

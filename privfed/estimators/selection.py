@@ -26,7 +26,7 @@ from privfed.core.transcript import Exchanged, Summed, Transcript, has_begun
 from privfed.errors import ArgumentError, PrivacyError, UndefinedIndexError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.elbow import FEWEST_FOR_ELBOW, Rule, chosen
-from privfed.estimators.indices import INDICES, Index, asked
+from privfed.estimators.indices import INDICES, Index, asked, index_or_metric
 from privfed.estimators.private_selection import SHARED, choose_privately
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.builder import seed_from
@@ -239,11 +239,11 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
     """
     if rule is not None and rule not in ("minimum", "maximum", "elbow"):
         raise ArgumentError(f'rule must be "minimum", "maximum" or "elbow", got rule={rule!r}.')
-    if callable(index):
+    known = index_or_metric(index) if isinstance(index, str) else index
+    if callable(known):
         if rule is None:
             raise ArgumentError("an index that is a function needs a rule: which of its values is the best.")
-        return Index(asked(index), rule)
-    known = INDICES.resolve(index) if isinstance(index, str) else index
+        return Index(asked(known), rule)
     if not isinstance(known, Index):
         raise ArgumentError(f"index must be a function or one of {', '.join(INDICES)}, got index={index!r}.")
     if rule is None or rule == known.rule:

@@ -112,9 +112,18 @@ def test_all_names_of_privfed_lead_somewhere() -> None:
     from privfed.estimators.indices import INDICES
     from privfed.estimators.registry import ESTIMATORS
     from privfed.experiments.study.datasets import DATA_SETS
+    from privfed.metrics.registry import METRICS
     from privfed.protocols.registry import SECURE_SUMS
 
-    registries: list[Registry[object]] = [ESTIMATORS, SECURE_SUMS, ATTACKS, PARTITIONS, INDICES, DATA_SETS]  # type: ignore[list-item]
+    registries: list[Registry[object]] = [
+        ESTIMATORS,
+        SECURE_SUMS,
+        ATTACKS,
+        PARTITIONS,
+        INDICES,
+        METRICS,
+        DATA_SETS,
+    ]  # type: ignore[list-item]
     for one in some(registries):
         assert one.names()
         assert all(one.find(name) is not None for name in one.names())

@@ -31,6 +31,7 @@ from privfed.errors import ArgumentError
 from privfed.estimators.indices import INDICES
 from privfed.estimators.private_selection import SHARED
 from privfed.federation.clients import Clients, gather
+from privfed.metrics.registry import METRICS
 from privfed.privacy.claim import one_line
 
 
@@ -53,10 +54,10 @@ from privfed.privacy.claim import one_line
 @algorithm_option
 @click.option(
     "--index",
-    type=Registered(INDICES),
+    type=Registered(INDICES, also=METRICS),
     default="davies_bouldin",
     show_default=True,
-    help="Index by which the clusterings are compared.",
+    help="Index by which the clusterings are compared, or a metric, with --rule.",
 )
 @click.option(
     "--rule",
