@@ -193,6 +193,7 @@ def test_several_local_steps_leave_rounds_at_rest(name: str, init: str, share: f
     assert recovered.mean() >= share * bounds.mean() > 0.1
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "init", "least"),
@@ -210,6 +211,7 @@ def test_doubted_rounds_take_nothing_from_those_at_rest(name: str, init: str, le
     assert right >= 0.98
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "init"), [("iris", "coreset"), ("wine", "kfed")])
 def test_what_is_recovered_does_not_hang_on_a_last_bit(name: str, init: str) -> None:
@@ -305,6 +307,7 @@ def test_rounds_of_five_local_steps_that_ended_on_the_way_show_rows_too() -> Non
     assert report.precision >= 0.98
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "init", "least"), [(5, "kfed", 0.62), (5, "coreset", 0.80)])
 def test_several_local_steps_leave_most_rows(steps: int, init: str, least: float) -> None:
