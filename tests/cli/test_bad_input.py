@@ -18,7 +18,7 @@ BAD_WORDS = {
     "max-rows alone": ("--max-rows 8", "--max-rows goes with --low and --high"),
     "low is text": ("--low a --high 8", "'a' is no number"),
     "low is NaN": ("--low nan --high 8", "finite"),
-    "low above high": ("--low 8 --high 0", "low < high"),
+    "low above high": ("--low 8 --high 0", "--low must be below high in each feature"),
     "other number of bounds": ("--low 0,0 --high 8,8", "4 features"),
     "outside the domain": ("--low -1 --high 4", "outside the"),
     "too many rows": ("--low 0 --high 8 --max-rows 3", "--max-rows 3"),

@@ -175,15 +175,14 @@ def test_resuming_nothing_is_an_error(blobs: Clients, tmp_path: Path) -> None:
         model(None, "plain").resume(blobs)
 
 
-def test_replay_of_another_algorithm_is_an_error(blobs: Clients, finished: Path) -> None:
+def test_replay_of_another_algorithm_is_an_error(
+    blobs: Clients, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Same configuration, other questions: the seed of the start is the algorithm's own affair.
-    class Other(DWFKMeans):
-        def _algorithm(self, n_features: int, seed: int) -> Any:
-            return super()._algorithm(n_features, seed + 1)
-
-    Other.__name__ = "DWFKMeans"
+    whole = DWFKMeans._algorithm
+    monkeypatch.setattr(DWFKMeans, "_algorithm", lambda self, d, seed: whole(self, d, seed + 1))
     with pytest.raises(ResumeError, match="answers another question"):
-        Other(**{**WORDS, "run_dir": finished, "protocol": "plain"}).resume(blobs)
+        model(finished, "plain").resume(blobs)
 
 
 @pytest.mark.parametrize("protocol", PLAIN_BY_DEFAULT, indirect=True)

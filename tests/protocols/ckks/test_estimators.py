@@ -72,9 +72,16 @@ def test_all_replicas_arrive_where_the_simulation_does(few: Clients) -> None:
         np.testing.assert_array_equal(replica.outcome.centers, fitted.cluster_centers_)
 
 
-@pytest.mark.parametrize(("n", "words"), [(2, {}), (5, {"honest": 6}), (5, {"honest": 1})])
-def test_too_few_clients_are_an_error(n: int, words: dict[str, Any], few: Clients) -> None:
-    with pytest.raises(ArgumentError, match=rf"2 <= honest <= {n} .the smallest cohort., got honest="):
+@pytest.mark.parametrize(
+    ("n", "words", "said"),
+    [
+        (2, {}, r"2 <= honest <= 2 .the smallest cohort., got honest=3"),
+        (5, {"honest": 6}, r"2 <= honest <= 5 .the smallest cohort., got honest=6"),
+        (5, {"honest": 1}, "honest must be a whole number of at least 2, got honest=1"),
+    ],
+)
+def test_too_few_clients_are_an_error(n: int, words: dict[str, Any], said: str, few: Clients) -> None:
+    with pytest.raises(ArgumentError, match=said):
         DWFKMeans(2, protocol=CKKS(**words)).fit(few[:n])
 
 
