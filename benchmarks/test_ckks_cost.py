@@ -17,8 +17,8 @@ import pytest
 import tenseal
 from threadpoolctl import threadpool_limits
 
-from privfed.core.messages import decode, encode
-from privfed.core.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.stored.messages import decode, encode
 from privfed.protocols.ckks.checks import CHECK_SLOTS, Checks
 from privfed.protocols.ckks.cipher import Key
 from privfed.protocols.ckks.grid import SlotGrid

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from privfed.core.engine import Client, Exchange, Replies
+from privfed.core.roles.engine import Client, Exchange, Replies
 from privfed.engines.in_process import InProcessEngine
 from privfed.protocols import GroupMasked
 from privfed.protocols.crypto.fixed_point import Grid

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from privfed.core.configuration import Configuration
-from privfed.core.domain import Ranges
-from privfed.core.engine import Exchange, Replies
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import AdditiveOver, ClientData, Question, question_from_bytes, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, question_from_bytes, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.values.domain import Ranges
 from privfed.protocols import Masked
 from privfed.protocols.answering import admit, answer
 from privfed.protocols.crypto.fixed_point import Grid, grid_of

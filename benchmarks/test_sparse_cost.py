@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.test_masked_cost import QUESTION as WIDE
 from benchmarks.test_masked_cost import Entries
-from privfed.core.configuration import Configuration
-from privfed.core.engine import Exchange, Replies
-from privfed.core.policy import ClientPolicy
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.engine import Exchange, Replies
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import agree, new_secret, parsed, public_key

@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from privfed import Box, DPKMeans, Privacy
-from privfed.core.configuration import Terms
+from privfed.core.agreed.configuration import Terms
 from privfed.numerics.distances import squared_distances
 from privfed.protocols import Plain
 

@@ -33,7 +33,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from privfed.core.domain import Box
+from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, FedAvg
 from privfed.deep.data.images import Images, digits, from_file
 from privfed.deep.data.scenario import Scenario, dynamic, skewed

@@ -5,20 +5,20 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from privfed.core.lazy import lazily
+from privfed.core.names.lazy import lazily
 
 if TYPE_CHECKING:
     from privfed import attacks, metrics, protocols
     from privfed.algorithms.kmeans.weightings import weighting
-    from privfed.core.domain import Ball, Box
-    from privfed.core.policy import ClientPolicy
+    from privfed.core.agreed.policy import ClientPolicy
+    from privfed.core.values.domain import Ball, Box
+    from privfed.estimators.choosing.selection import SelectionResult, select_n_clusters
     from privfed.estimators.fuzzy import FederatedFuzzyCMeans
     from privfed.estimators.local_centers import FKM, KFED
     from privfed.estimators.minibatch import FederatedMiniBatchKMeans
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load
     from privfed.estimators.scaling import FederatedScaler
-    from privfed.estimators.selection import SelectionResult, select_n_clusters
     from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
     from privfed.federation.simulation import Simulation
     from privfed.privacy.claim import PrivacySpent
@@ -55,9 +55,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "Ball": "privfed.core.domain",
-        "Box": "privfed.core.domain",
-        "ClientPolicy": "privfed.core.policy",
+        "Ball": "privfed.core.values.domain",
+        "Box": "privfed.core.values.domain",
+        "ClientPolicy": "privfed.core.agreed.policy",
         "DPKMeans": "privfed.estimators.private",
         "DWFKMeans": "privfed.estimators.weighted",
         "EWFKMeans": "privfed.estimators.weighted",
@@ -68,14 +68,14 @@ __getattr__ = lazily(
         "KFED": "privfed.estimators.local_centers",
         "Privacy": "privfed.privacy.privacy",
         "PrivacySpent": "privfed.privacy.claim",
-        "SelectionResult": "privfed.estimators.selection",
+        "SelectionResult": "privfed.estimators.choosing.selection",
         "Simulation": "privfed.federation.simulation",
         "WFKMeans": "privfed.estimators.weighted",
         "attacks": "privfed.attacks",
         "load": "privfed.estimators.saving",
         "metrics": "privfed.metrics",
         "protocols": "privfed.protocols",
-        "select_n_clusters": "privfed.estimators.selection",
+        "select_n_clusters": "privfed.estimators.choosing.selection",
         "weighting": "privfed.algorithms.kmeans.weightings",
     },
 )

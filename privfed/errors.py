@@ -5,7 +5,7 @@
     |   |-- UndefinedIndexError           a validity index has no value for these clusters
     |   `-- FormatError                   bytes were written in another version of their form
     |-- DataError (ValueError)            a client's data cannot be used
-    |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.not_fitted)
+    |-- NotFittedError (sklearn's)        an estimator is not fitted (in privfed.estimators.common.not_fitted)
     |-- PolicyError                       a party's policy forbids what is asked
     |-- PrivacyError (ValueError)         a differential privacy guarantee cannot be given
     |   `-- BudgetError                   a question costs more than the rest of the budget
@@ -121,7 +121,7 @@ REMEDIES = {
     ),
     "policy:undeclared": (
         "The question, or a part of it, does not say which of its entries count rows: give its class a "
-        "`declaration` (privfed.core.declaration), empty where none does"
+        "`declaration` (privfed.core.asking.declaration), empty where none does"
     ),
 }
 """Code of a refusal -> remedy, for codes that do not suggest it."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.configuration import Configuration
-from privfed.core.domain import FloatArray
-from privfed.core.engine import Answerer
-from privfed.core.messages import CODE
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question, question_from_bytes
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.roles.engine import Answerer
+from privfed.core.stored.messages import CODE
+from privfed.core.values.domain import FloatArray
 from privfed.errors import FAILED, MessageError, PolicyError
 
 

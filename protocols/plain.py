@@ -10,18 +10,18 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.assumptions import COLLECT, Assumptions, Stage
-from privfed.core.codec import Codec
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.conversation import Total
-from privfed.core.domain import FloatArray
-from privfed.core.engine import Answerer, ClientSide, Exchange, gather
-from privfed.core.messages import Array, Message, Refusal, decode, encode
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question
-from privfed.core.secure_sum import Replica, Session, Steps, TotalReader
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
+from privfed.core.roles.secure_sum import Replica, Session, Steps, TotalReader
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Array, Message, Refusal, decode, encode
+from privfed.core.values.domain import FloatArray
 from privfed.errors import (
     ArgumentError,
     MessageError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from privfed.core.registry import Registry
-from privfed.core.secure_sum import SecureSum
+from privfed.core.names.registry import Registry
+from privfed.core.roles.secure_sum import SecureSum
 
 SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
     "protocol",

@@ -14,18 +14,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.assumptions import Assumptions, Stage
-from privfed.core.codec import Codec, StateCodec
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.conversation import Total
-from privfed.core.engine import Answerer, ClientSide, Exchange, Replies
-from privfed.core.messages import Message, Refusal, decode, encode
-from privfed.core.numbers import check_whole
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question
-from privfed.core.secure_sum import Replica, SecureSum, Session, Steps, TotalReader
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import Assumptions, Stage
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
+from privfed.core.roles.secure_sum import Replica, SecureSum, Session, Steps, TotalReader
+from privfed.core.stored.codec import Codec, StateCodec
+from privfed.core.stored.messages import Message, Refusal, decode, encode
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import refusal_code
 from privfed.protocols.client_opened.relay import Relay

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.transcript import Began, Transcript
-from privfed.core.view import View
+from privfed.core.record.transcript import Began, Transcript
+from privfed.core.record.view import View
 
 
 def opened(transcript: Transcript) -> View:

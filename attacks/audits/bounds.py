@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 from scipy.stats import beta, norm
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 _BINS = 64
 _LEAST = 1e-12

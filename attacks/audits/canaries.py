@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from privfed.attacks.audits.bounds import Rate, mu_bound
 from privfed.attacks.audits.samples import Audit, Claim, verdict
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.stats import pearsonr
 
 from privfed.attacks.audits.samples import Claim
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 _MASS = 1e-9

@@ -18,11 +18,11 @@ from scipy.stats import chi2
 
 from privfed.attacks.audits.noise import Dependence, audit_noises
 from privfed.attacks.audits.units import without_noise
-from privfed.core.conversation import Total
-from privfed.core.domain import FloatArray
+from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.federation import client_generator
-from privfed.core.question import ClientData, question_from_bytes
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Total
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 

@@ -26,7 +26,7 @@ from privfed.attacks.audits.bounds import (
     mu_bound,
     telling_bins,
 )
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 Data = TypeVar("Data")

@@ -21,14 +21,14 @@ import numpy as np
 
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.attacks.audits.samples import Audit, Claim, Noise, audit_samples
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Mechanism, Neighbours, Unit
-from privfed.core.question import ClientData, centers_of, parts_of, question_from_bytes
-from privfed.core.transcript import Asked, Transcript
+from privfed.core.asking.question import ClientData, centers_of, parts_of, question_from_bytes
+from privfed.core.record.transcript import Asked, Transcript
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism, Neighbours, Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import RandomBits, RehearsalBits, SecureBits
-from privfed.questions.bounded_sums import SumsInCells
+from privfed.questions.bounded.bounded_sums import SumsInCells
 
 CORNERS = 6
 """Number of pairs of opposite corners that are tried."""

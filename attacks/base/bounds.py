@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.attacks.base.measures import IntArray
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 LINEAR = "linear algebra on the counts and sums that were read, if the cell of every row were known"
 """The reasoning that `linear_bound` bounds, in words for a report."""

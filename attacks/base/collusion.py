@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData, Question
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 

@@ -13,10 +13,10 @@ from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.local_rounds import after_local_steps, doubt_of, last_step
 from privfed.attacks.base.reading import Reads, own_or_total
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question, centers_of
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import Question, centers_of
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums

@@ -20,9 +20,9 @@ from privfed.attacks.base.preparation import Aim, Prepared, Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, missing
 from privfed.attacks.base.results import NotRun, Result
-from privfed.core.conversation import Setting
-from privfed.core.question import Question
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import SumView, View
+from privfed.core.roles.conversation import Setting
 from privfed.errors import ArgumentError
 
 Found = TypeVar("Found", bound=Result)

@@ -14,8 +14,8 @@ import numpy as np
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.measures import IntArray
-from privfed.core.domain import FloatArray
-from privfed.core.statistics import Statistics
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import assign
 from privfed.numerics.local_kmeans import local_updates
 

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 IntArray = npt.NDArray[np.intp]
 

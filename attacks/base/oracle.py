@@ -14,15 +14,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from privfed.core.assumptions import COLLECT
-from privfed.core.conversation import Ask, Setting, Total
-from privfed.core.engine import Exchange, Replies
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.asking.question import Question
 from privfed.core.federation import Federation
-from privfed.core.messages import decode, encode
-from privfed.core.question import Question
-from privfed.core.secure_sum import Session, Steps
-from privfed.core.transcript import Began
-from privfed.core.view import SumView
+from privfed.core.record.transcript import Began
+from privfed.core.record.view import SumView
+from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.roles.secure_sum import Session, Steps
+from privfed.core.stored.messages import decode, encode
 from privfed.errors import ArgumentError, PolicyError
 from privfed.privacy.ledger import BudgetLedger
 from privfed.protocols.masked.messages import CollectRequest

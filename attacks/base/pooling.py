@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from privfed.core.view import View
+from privfed.core.record.view import View
 from privfed.errors import ArgumentError
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.results import Truth
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 Made = TypeVar("Made")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.numbers import as_numbers
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from privfed.core.question import Question
-from privfed.core.view import View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import View
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 

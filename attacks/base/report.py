@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import FloatArray
 
 
 class Status(StrEnum):

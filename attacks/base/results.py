@@ -16,7 +16,7 @@ import numpy.typing as npt
 from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
 from privfed.attacks.base.measures import IntArray, matched_rmse, matches, spread, wasserstein
 from privfed.attacks.base.report import Report, Status, projected
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import cell_sums
 

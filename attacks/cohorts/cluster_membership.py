@@ -21,9 +21,9 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import assign
 from privfed.questions.lloyd import LloydSums
 

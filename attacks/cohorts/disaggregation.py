@@ -22,9 +22,9 @@ from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.view import View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.questions.lloyd import LloydSums
 
 RESPONSES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -24,10 +24,10 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import AdditiveOver, ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray
 from privfed.questions.slots import Slots
 
 _EXACT = 1e-6

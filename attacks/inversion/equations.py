@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.memberships import shares
 from privfed.questions.fuzzy_spread import FuzzySpread
 

@@ -30,10 +30,10 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, own_or_total
 from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.inversion.equations import Equations, count_rows, independent, tells_number
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
-from privfed.core.view import View
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 SOLVED = 1e-9

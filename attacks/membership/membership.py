@@ -31,9 +31,9 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.scores import MembershipScores
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question
-from privfed.core.view import View
+from privfed.core.asking.question import AdditiveOver, ClientData, Question
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 from privfed.questions.lloyd import LloydSums

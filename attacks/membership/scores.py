@@ -12,7 +12,7 @@ from scipy.stats import norm
 from privfed.attacks.audits.bounds import Rate, mu_bound
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import Result, Truth
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 FALSE_ALARMS = (0.01, 0.001, 0.0)

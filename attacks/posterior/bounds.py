@@ -19,7 +19,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.stats import norm
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 _MOST = 2000
 

@@ -15,7 +15,7 @@ import numpy as np
 from privfed.attacks.base.measures import IntArray
 from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, Traces
 from privfed.attacks.posterior.prior import RowPrior
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 Slots = int | IntArray
 """A slot for all chains, or one slot for each chain, (n_chains,)."""

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 AGREE = 0.5
 """Share of the draws above which a row is more likely there than not."""

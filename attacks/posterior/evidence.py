@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from privfed.attacks.base.evidence import answers_of
 from privfed.attacks.base.measures import IntArray
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_sums import OffsetSums
+from privfed.questions.bounded.bounded_sums import OffsetSums
 
 BoolArray = npt.NDArray[np.bool_]
 _TINY = float(np.finfo(np.float64).tiny)

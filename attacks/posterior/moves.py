@@ -14,7 +14,7 @@ import numpy as np
 from privfed.attacks.base.measures import IntArray
 from privfed.attacks.posterior.chains import Chains
 from privfed.attacks.posterior.evidence import BoolArray, Traces
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 _POOL, _DRAWS = 2000, 16
 """Number of draws from the prior that all moves of a run choose from, and how many each move looks at."""

@@ -23,8 +23,8 @@ from privfed.attacks.posterior.evidence import BoolArray, NoisyEvidence, is_of_o
 from privfed.attacks.posterior.moves import Moves
 from privfed.attacks.posterior.prior import RowPrior
 from privfed.attacks.posterior.results import NoisyPoints
-from privfed.core.domain import FloatArray
-from privfed.core.view import View
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 FAMILIES = 8

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from privfed.attacks.base.measures import IntArray
-from privfed.core.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray, Ranges
 
 _COMPONENTS = (1, 2, 4, 8, 16)
 _ROWS_A_COMPONENT = 10

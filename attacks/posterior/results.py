@@ -9,7 +9,7 @@ from privfed.attacks.base.measures import matched_rmse, matches, spread
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NEAR, Points, Truth
 from privfed.attacks.posterior.bounds import coverage, reconstruction_bound
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 EXPECTED = "the expected share among so many claims under this noise, of rows drawn from the prior"
 """The quantity that the bound of `NoisyPoints` limits, in words for a report."""

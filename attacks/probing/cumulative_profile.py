@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 CLOSEST = 1e-7
 """Smallest distance of a pair, relative to the width; closer ones are lost in float64 rounding."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 
 def joined(

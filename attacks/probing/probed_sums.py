@@ -15,13 +15,13 @@ from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.scale import Frame, frame_of
 from privfed.attacks.base.interface import Asking
 from privfed.attacks.base.prior import Prior
-from privfed.core.conversation import Conversation, Setting, Total
-from privfed.core.domain import Box, FloatArray, Ranges
-from privfed.core.guarantee import Unit
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import Conversation, Setting, Total
+from privfed.core.values.domain import Box, FloatArray, Ranges
+from privfed.core.values.guarantee import Unit
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.client_sizes import typical_size
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import locate

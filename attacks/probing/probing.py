@@ -20,7 +20,7 @@ from privfed.attacks.base.results import NotRun, Points
 from privfed.attacks.probing.cumulative_profile import CLOSEST, CumulativeProfile, Slabs, pairs
 from privfed.attacks.probing.matching import joined
 from privfed.attacks.probing.probed_sums import ProbedSums
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, PolicyError, PrivacyError, ProtocolError
 
 PATIENCE = 8

@@ -14,7 +14,7 @@ import numpy as np
 
 from privfed.attacks.base.measures import IntArray
 from privfed.attacks.reconstruction.residual import BoolArray, Residual
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 _CHUNK = 200_000
 

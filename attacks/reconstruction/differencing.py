@@ -30,8 +30,8 @@ from privfed.attacks.reconstruction.local_means import (
     observed,
     of_clustering,
 )
-from privfed.core.domain import FloatArray
-from privfed.core.view import View
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 
 Reading = tuple[LocalClustering, tuple[FloatArray, ...]]
 """A client's own clustering, and the sets of means that it may have."""

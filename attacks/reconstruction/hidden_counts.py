@@ -23,9 +23,9 @@ from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import Counts
 from privfed.attacks.reconstruction.derivations import groups
 from privfed.attacks.reconstruction.residual import BoolArray
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.view import View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.questions.ranges import FeatureRanges
 
 WHOLE = 1e-5

@@ -20,7 +20,7 @@ from privfed.attacks.reconstruction.derivations import (
     surely_alone,
 )
 from privfed.attacks.reconstruction.residual import Residual, holds
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import squared_distances
 
 LEVELS = (0.9999, 0.999, 0.997, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.attacks.base.measures import IntArray
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 _SCALE = 1e13
 """Weight of an equation relative to the size of a solution; about the precision of float64 sums."""

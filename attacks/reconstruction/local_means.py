@@ -26,10 +26,10 @@ from privfed.attacks.base.evidence import Evidence, Observation, asked
 from privfed.attacks.reconstruction.iterative_removal import error_of
 from privfed.attacks.reconstruction.lattice import MOST_UNKNOWNS, whole_combinations
 from privfed.attacks.reconstruction.residual import Residual, holds
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import squared_distances
 from privfed.questions.gathered import GatheredPoints
 from privfed.questions.local_points import LocalPoints, PointCells, PointSums

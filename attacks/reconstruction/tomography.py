@@ -19,8 +19,8 @@ from privfed.attacks.base.preparation import Aim
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads
 from privfed.attacks.base.results import Particles
-from privfed.core.domain import FloatArray
-from privfed.core.view import View
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 

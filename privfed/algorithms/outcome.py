@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

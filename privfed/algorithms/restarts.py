@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Conversation, Setting
+from privfed.core.roles.conversation import Conversation, Setting
 from privfed.errors import ArgumentError
 from privfed.questions.ranges import Located, locate
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.domain import Box
+from privfed.core.values.domain import Box
 from privfed.errors import ArgumentError
 from privfed.privacy.privacy import Privacy
 

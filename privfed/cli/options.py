@@ -13,7 +13,7 @@ from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
 from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.data.writing import check_suffix
 from privfed.estimators.parameters.declaring import parameters_of
 from privfed.estimators.parameters.shared import (

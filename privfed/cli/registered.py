@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Algorithm
-from privfed.core.domain import Domain
-from privfed.core.engine import Carrier
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData
-from privfed.core.secure_sum import SecureSum, Session
-from privfed.core.transcript import Transcript
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.engine import Carrier
+from privfed.core.roles.secure_sum import SecureSum, Session
+from privfed.core.values.domain import Domain
 
 
 @dataclass(frozen=True, slots=True)

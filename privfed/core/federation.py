@@ -13,13 +13,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from privfed.core.assumptions import COLLECT
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Algorithm, Ask, Conversation, Ledger, Setting, Total
-from privfed.core.domain import Domain
-from privfed.core.engine import Carrier
-from privfed.core.secure_sum import Session, Steps
-from privfed.core.transcript import Asked, Ended, Transcript
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.record.transcript import Asked, Ended, Transcript
+from privfed.core.roles.conversation import Algorithm, Ask, Conversation, Ledger, Setting, Total
+from privfed.core.roles.engine import Carrier
+from privfed.core.roles.secure_sum import Session, Steps
+from privfed.core.values.domain import Domain
 from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
 
 Outcome = TypeVar("Outcome")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
+from privfed.core.values.domain import FloatArray
 from privfed.data.partition import RowNumbers, by_dirichlet, by_kmeans, half_iid, iid
 from privfed.data.placement import at_random, by_cluster, by_distance, check_n_clients, checked_rows
 from privfed.errors import ArgumentError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.data.conversion import codes, feature_array, sorted_names, text_column
 from privfed.data.ordering import natural_key
 from privfed.data.reading import AnyArray, files_of, is_folder, read_arrays, read_frame, stem, suffix

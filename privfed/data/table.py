@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import DataError
 
 LabelArray = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
 from privfed.errors import ArgumentError
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")

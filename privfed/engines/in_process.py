@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from privfed.core.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies
-from privfed.core.question import ERRORS, ClientData, Question
-from privfed.core.statistics import Statistics
+from privfed.core.asking.question import ERRORS, ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies
 from privfed.engines.faults import Fault
 from privfed.party.answerer import Answer, answered_alone, in_one_pass
 

@@ -12,7 +12,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privfed.core.files import make_folder, open_file
+from privfed.core.stored.files import make_folder, open_file
 
 MOST_BYTES = 1 << 20
 """Length above which a log takes no more errors, so that a coordinator cannot fill a client's disk."""

@@ -16,28 +16,28 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Algorithm
-from privfed.core.domain import FloatArray
 from privfed.core.federation import Federation, Watcher
-from privfed.core.files import open_file
-from privfed.core.messages import Array
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.stored.files import open_file
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.estimators.bases import (
+from privfed.estimators.common.bases import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
     TransformerMixin,
 )
-from privfed.estimators.checks import check_surroundings
-from privfed.estimators.claimed import Claimed, RowLabels
-from privfed.estimators.convergence import frobenius, reason_of
-from privfed.estimators.gathering import clients_of
-from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.common.checks import check_surroundings
+from privfed.estimators.common.claimed import Claimed, RowLabels
+from privfed.estimators.common.convergence import frobenius, reason_of
+from privfed.estimators.common.gathering import clients_of
+from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.common.resolved import described
+from privfed.estimators.common.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.parameters.shared import Clusters, Fixed, Surroundings
 from privfed.estimators.registry import stored_name
-from privfed.estimators.resolved import described
-from privfed.estimators.stored import FORMAT, claim_to_dict, privacy_to_dict
 from privfed.federation.builder import (
     FederationRequest,
     cohort_rule,

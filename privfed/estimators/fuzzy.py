@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans, FuzzyOutcome, movement
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Algorithm
-from privfed.core.domain import FloatArray
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_init, check_integer, check_number
-from privfed.estimators.convergence import cycled
+from privfed.estimators.common.checks import check_init, check_integer, check_number
+from privfed.estimators.common.convergence import cycled
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, LocalSteps, Rounds, Starts
 from privfed.estimators.private_algorithms import private_fuzzy

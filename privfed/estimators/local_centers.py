@@ -15,13 +15,13 @@ from sklearn.base import clone
 from privfed.algorithms.local_centers.fkm import FederatedKMeans
 from privfed.algorithms.local_centers.kfed import LOCAL, OneShotKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.assumptions import answer_stages
-from privfed.core.conversation import Algorithm
+from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.federation import Watcher
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Algorithm
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_init, check_integer, check_number, check_surroundings
+from privfed.estimators.common.checks import check_init, check_integer, check_number, check_surroundings
 from privfed.estimators.local_privacy import agreed_locally, check_local, own_centers
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, LocalCenters, Patience, Rounds, Starts

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.guarantee import Noise, Unit
-from privfed.core.question import ClientData
-from privfed.core.transcript import has_begun
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import has_begun
+from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import PrivacyError
 from privfed.estimators.private import DPKMeans
 from privfed.federation.clients import Clients

@@ -10,9 +10,9 @@ from typing import Any
 
 from privfed.algorithms.kmeans.minibatch import MOST_EPOCHS, FederatedMiniBatch
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Algorithm
+from privfed.core.roles.conversation import Algorithm
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_init, check_integer, check_number
+from privfed.estimators.common.checks import check_init, check_integer, check_number
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, Rounds, ServerSteps, Starts
 from privfed.estimators.private_algorithms import private_minibatch

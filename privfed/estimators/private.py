@@ -12,12 +12,12 @@ from typing import Literal
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.baselines import LloydBaseline
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans
-from privfed.core.conversation import Algorithm
-from privfed.core.guarantee import Unit
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.guarantee import Unit
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_integer
+from privfed.estimators.common.checks import check_integer
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.privacy.privacy import Privacy
 

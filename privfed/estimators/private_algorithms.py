@@ -17,13 +17,13 @@ from privfed.algorithms.kmeans.weightings import check_weighting
 from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans, Steps
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.guarantee import Noise, Unit
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
+from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.guarantee import Noise, Unit
 from privfed.errors import PrivacyError
-from privfed.estimators.checks import check_init
+from privfed.estimators.common.checks import check_init
 from privfed.privacy.privacy import Privacy
-from privfed.questions.bounded_sums import SumsInCells
+from privfed.questions.bounded.bounded_sums import SumsInCells
 
 Private = PrivateKMeans | FixedKMeans
 

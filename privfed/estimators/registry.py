@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError, RunFolderError
 
 SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")

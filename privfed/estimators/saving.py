@@ -17,8 +17,8 @@ import numpy as np
 
 from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.common.stored import claim_from, privacy_from_dict
 from privfed.estimators.registry import find
-from privfed.estimators.stored import claim_from, privacy_from_dict
 
 _DAMAGE = (
     *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),

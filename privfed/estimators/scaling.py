@@ -14,13 +14,13 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.private.moments import PrivateMoments
-from privfed.core.domain import FloatArray
-from privfed.core.messages import Array
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.estimators.bases import OneToOneFeatureMixin, TransformerMixin
-from privfed.estimators.claimed import Claimed
-from privfed.estimators.gathering import clients_of
-from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.common.bases import OneToOneFeatureMixin, TransformerMixin
+from privfed.estimators.common.claimed import Claimed
+from privfed.estimators.common.gathering import clients_of
+from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Surroundings
 from privfed.federation.builder import FederationRequest, open_federation, protocol_of, seed_from

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from privfed.algorithms.kmeans.weightings import check_lasting, declared_name, is_known, name_of
 from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Algorithm
+from privfed.core.roles.conversation import Algorithm
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.checks import check_clustering, check_init
+from privfed.estimators.common.checks import check_clustering, check_init
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, LocalSteps, Patience, Rounds, ServerSteps, Starts
 from privfed.estimators.private_algorithms import private_weighted

@@ -16,17 +16,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privfed.core.assumptions import answer_stages
-from privfed.core.configuration import CohortRule, Configuration, Terms
+from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Engine, Opening
-from privfed.core.conversation import Algorithm
-from privfed.core.domain import Domain
 from privfed.core.federation import Federation, Watcher
-from privfed.core.guarantee import Noise
-from privfed.core.messages import Array
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import DECLARED, SecureSum
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.secure_sum import DECLARED, SecureSum
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import Domain
+from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh, folder_to_resume
@@ -54,7 +54,7 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     if missing:
         raise ArgumentError(
             f"protocol must be a name or an object of privfed.protocols, got {protocol!r}, which declares no "
-            f"{', no '.join(missing)} (see privfed.core.secure_sum.SecureSum)."
+            f"{', no '.join(missing)} (see privfed.core.roles.secure_sum.SecureSum)."
         )
     return protocol
 

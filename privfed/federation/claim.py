@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privfed.core.federation import Federation
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.privacy.claim import PrivacySpent, claimed
 from privfed.privacy.ledger import BudgetLedger
 

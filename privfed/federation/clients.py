@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
+from privfed.core.asking.question import ClientData
 from privfed.core.connection import Engine, Members
-from privfed.core.domain import Domain, FloatArray
-from privfed.core.question import ClientData
+from privfed.core.values.domain import Domain, FloatArray
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Engine
-from privfed.core.domain import Domain
 from privfed.core.federation import Federation
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
 from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gathered

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privfed.core.configuration import Configuration
-from privfed.core.question import question_from_bytes
-from privfed.core.transcript import Transcript, has_begun
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.record.transcript import Transcript, has_begun
 from privfed.errors import ArgumentError, RunFolderError, StateError
 from privfed.party.client import ledger_in
 from privfed.party.guard import MOVES

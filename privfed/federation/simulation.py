@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.configuration import Configuration
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Connection, Engine, Members, Opening
-from privfed.core.engine import Client
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.engine import Client
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs

@@ -1,6 +1,6 @@
 """Scores, validity indices and agreement with labels, as functions of client data and centers."""
 
-import privfed.questions.bounded_metrics  # noqa: F401 - declares the questions' bounded forms
+import privfed.questions.bounded.bounded_metrics  # noqa: F401 - declares the questions' bounded forms
 from privfed.metrics.functions import (
     accuracy,
     adjusted_rand_index,

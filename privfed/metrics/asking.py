@@ -1,23 +1,23 @@
 """Asks a metric's question; under differential privacy its bounded form, for the whole budget.
 
-`privfed.questions.bounded_metrics` has the bounded forms and their bounds; at unit "client", questions are
-asked in the form of `privfed.questions.whole_clients`.
+`privfed.questions.bounded.bounded_metrics` has the bounded forms and their bounds; at unit "client",
+questions are asked in the form of `privfed.questions.bounded.whole_clients`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from privfed.core.configuration import PrivacyTerms
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Ball
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import Federation
-from privfed.core.guarantee import Neighbours, Unit
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.values.domain import Ball
+from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.privacy.bounds import RecordBounded
+from privfed.questions.bounded.whole_clients import SIZES_SHARE, AsOneRecord
 from privfed.questions.client_sizes import typical_size
-from privfed.questions.whole_clients import SIZES_SHARE, AsOneRecord
 
 
 def _alone(federation: Federation, ask: Ask) -> Total:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.conversation import RANGE
-from privfed.core.domain import Ranges, frozen_array
+from privfed.core.asking.question import question_from_bytes
 from privfed.core.federation import Federation
-from privfed.core.numbers import as_numbers
-from privfed.core.question import question_from_bytes
-from privfed.core.transcript import Asked
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import RANGE
+from privfed.core.values.domain import Ranges, frozen_array
+from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
 from privfed.federation.over import federation_over
 from privfed.metrics.asking import asked

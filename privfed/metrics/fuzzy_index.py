@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from privfed.core.domain import frozen_array
-from privfed.core.numbers import as_number, as_numbers
+from privfed.core.values.domain import frozen_array
+from privfed.core.values.numbers import as_number, as_numbers
 from privfed.errors import ArgumentError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import ArgumentError
 
 

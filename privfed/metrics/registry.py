@@ -1,14 +1,14 @@
 """The registry of metrics: functions of clients (or of a federation) and centers that return a number.
 
-An index (`privfed.estimators.indices`) is a metric together with the rule by which it chooses a number of
-clusters; a metric without one can choose too, where the rule is given beside it.
+An index (`privfed.estimators.choosing.indices`) is a metric together with the rule by which it chooses a
+number of clusters; a metric without one can choose too, where the rule is given beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
 
 METRICS: Registry[Callable[..., float]] = Registry(
     "metric",

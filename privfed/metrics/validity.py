@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import Federation
-from privfed.core.statistics import Statistics
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges

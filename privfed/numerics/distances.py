@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.alone import squared_lengths
-from privfed.core.domain import FloatArray
+from privfed.core.values.alone import squared_lengths
+from privfed.core.values.domain import FloatArray
 
 IntArray = npt.NDArray[np.intp]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import Distances, shares
 

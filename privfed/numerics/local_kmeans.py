@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.domain import FloatArray
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest, squared_distances
 
 

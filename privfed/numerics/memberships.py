@@ -15,7 +15,7 @@ from functools import reduce
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import squared_differences_alone
 

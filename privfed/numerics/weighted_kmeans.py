@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import FEW_FEATURES, IntArray
 
 MOST_STEPS = 300

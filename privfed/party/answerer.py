@@ -11,10 +11,10 @@ from typing import overload
 
 import numpy as np
 
-from privfed.core.engine import Answerer, ErrorLog, PythonLog, note
+from privfed.core.asking.question import ERRORS, ClientData, Question
+from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import client_generator
-from privfed.core.question import ERRORS, ClientData, Question
-from privfed.core.statistics import Statistics
+from privfed.core.roles.engine import Answerer, ErrorLog, PythonLog, note
 from privfed.privacy.noised import Noised
 
 Answer = tuple[Statistics, int]

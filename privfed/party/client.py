@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privfed.core.configuration import Configuration
-from privfed.core.domain import Domain
-from privfed.core.engine import Answerer, Client, ClientSide, ErrorLog, StateStore
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.engine import Answerer, Client, ClientSide, ErrorLog, StateStore
+from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
 from privfed.party.answerer import own_answerer
 from privfed.party.guard import MOVES, GuardedAnswerer

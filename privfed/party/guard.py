@@ -15,16 +15,16 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.codec import Codec
-from privfed.core.configuration import Configuration
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.engine import Answerer, StateStore
-from privfed.core.messages import Array
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import AdditiveOver, ClientData, Part, Question, parts_of
-from privfed.core.statistics import Statistics, StatisticsSpec
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import AdditiveOver, ClientData, Part, Question, parts_of
+from privfed.core.asking.statistics import Statistics, StatisticsSpec
+from privfed.core.roles.engine import Answerer, StateStore
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, PolicyError
 from privfed.numerics.distances import squared_differences
 

@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from privfed.core.codec import Codec
-from privfed.core.conversation import Algorithm, Ask, Ledger, Setting, Total
-from privfed.core.engine import StateStore
-from privfed.core.messages import Array
-from privfed.core.secure_sum import Posed
-from privfed.core.statistics import Statistics
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Algorithm, Ask, Ledger, Setting, Total
+from privfed.core.roles.engine import StateStore
+from privfed.core.roles.secure_sum import Posed
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Array
 from privfed.errors import IntegrityError, MessageError
 
 Outcome = TypeVar("Outcome")

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.engine import StateTransaction
-from privfed.core.files import make_folder, open_file
+from privfed.core.roles.engine import StateTransaction
+from privfed.core.stored.files import make_folder, open_file
 from privfed.errors import FormatError, StateError
 
 

@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 ROUNDING_VARIANCE = 9.0

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from privfed.core.domain import LARGEST, FloatArray
-from privfed.core.question import BOUNDED_FORMS, Question
-from privfed.core.statistics import Entry
+from privfed.core.asking.question import BOUNDED_FORMS, Question
+from privfed.core.asking.statistics import Entry
+from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.errors import ArgumentError
 
 LEAST_BOUND, MOST_BOUND = 2.0**-450, 2.0**450

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.configuration import Configuration, PrivacyTerms
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.agreed.configuration import Configuration, PrivacyTerms
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.privacy.ledger import Payment
 
 COMPOSED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from privfed.core.guarantee import Neighbours
+from privfed.core.values.guarantee import Neighbours
 
 
 @dataclass(frozen=True, slots=True)

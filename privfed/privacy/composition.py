@@ -19,7 +19,7 @@ import dp_accounting
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from privfed.core.guarantee import Neighbours
+from privfed.core.values.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.composed import Composed

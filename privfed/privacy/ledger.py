@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Ask, Total
-from privfed.core.engine import Answerer, StateStore
-from privfed.core.question import Question, question_from_bytes, wire_name
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Asked, Began, Exchanged, Summed, Transcript
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import Question, question_from_bytes, wire_name
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Asked, Began, Exchanged, Summed, Transcript
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import Answerer, StateStore
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import SLACK, agreed_budget, cost, noised

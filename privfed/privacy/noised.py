@@ -17,12 +17,12 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Mechanism
-from privfed.core.question import ERRORS, AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import ERRORS, AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism
 from privfed.errors import ArgumentError, PolicyError
 from privfed.privacy.bounds import RecordBounded, check_bound, step_of
 from privfed.privacy.sampler import Integers, RandomBits, RehearsalBits, SecureBits, discrete_gaussian

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from privfed.core.configuration import Configuration, PrivacyTerms
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
-from privfed.core.question import Question
+from privfed.core.agreed.configuration import Configuration, PrivacyTerms
+from privfed.core.asking.question import Question
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import LEAST_SIGMA, discrete_gaussian_cost, discrete_gaussian_sigma, gdp_mu
 from privfed.privacy.bounds import Bound, RecordBounded, of_a_client

@@ -7,9 +7,9 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from privfed.core.configuration import PrivacyTerms
-from privfed.core.domain import Ball, Box, Domain, check_private
-from privfed.core.guarantee import (
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.values.domain import Ball, Box, Domain, check_private
+from privfed.core.values.guarantee import (
     AnyMechanism,
     AnyNeighbours,
     AnyNoise,
@@ -20,7 +20,7 @@ from privfed.core.guarantee import (
     Unit,
     Word,
 )
-from privfed.core.numbers import check_share, check_whole
+from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import agreed_budget
 

@@ -29,8 +29,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Neighbours
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import check_delta
 from privfed.privacy.composed import Composed

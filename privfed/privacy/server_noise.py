@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privfed.core.configuration import AddedNoise, Configuration
-from privfed.core.conversation import Algorithm, Setting, Total
-from privfed.core.domain import Domain, FloatArray
-from privfed.core.statistics import StatisticsSpec
+from privfed.core.agreed.configuration import AddedNoise, Configuration
+from privfed.core.asking.statistics import StatisticsSpec
+from privfed.core.roles.conversation import Algorithm, Setting, Total
+from privfed.core.values.domain import Domain, FloatArray
 from privfed.errors import PrivacyError
 from privfed.privacy.noised import TAIL, Noised
 from privfed.privacy.pricing import noised

@@ -57,7 +57,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.sampler import Bounds, Counts, Integers, RandomBits, draw
 

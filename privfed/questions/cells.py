@@ -13,11 +13,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray
-from privfed.core.justified import GRID_FEATURES, MOST_PLANES, cells_wanted, n_planes, per_axis
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.justified import GRID_FEATURES, MOST_PLANES, cells_wanted, n_planes, per_axis
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray, cell_sums
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry

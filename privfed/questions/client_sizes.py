@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.conversation import Ask, Conversation
-from privfed.core.declaration import Declaration
-from privfed.core.domain import Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.values.domain import Ranges
 from privfed.privacy.bounds import step_of
 
 SIZE_SHARE = 0.01

@@ -20,11 +20,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.alone import lengths
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.alone import lengths
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray, assign_alone, cell_sums, nearest, squared_differences_alone
 from privfed.questions.inertia import SLACK, largest_distance

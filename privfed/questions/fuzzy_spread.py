@@ -20,10 +20,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import Distances, check_fuzzifier, shares
 from privfed.questions.inertia import SLACK

@@ -19,12 +19,12 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.conversation import Ask, Conversation
-from privfed.core.declaration import Declaration
-from privfed.core.domain import Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.lloyd import RESOLUTION, SLACK, value_resolution
 from privfed.questions.local_points import LocalPoints, WeightedPoints

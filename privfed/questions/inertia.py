@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.numerics.distances import squared_distances
 from privfed.questions.lloyd import RESOLUTION, check_centers
 

@@ -18,13 +18,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.conversation import EVERYONE, Ask, Conversation
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.held import held
-from privfed.core.question import AdditiveOver, ClientData, Part, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Part, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation
+from privfed.core.stored.held import held
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.numerics.distances import IntArray, assign, cell_sums
 from privfed.questions.cells import Cells
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry

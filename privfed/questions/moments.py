@@ -18,11 +18,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.questions.inertia import SLACK
 from privfed.questions.lloyd import check_centers

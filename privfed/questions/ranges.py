@@ -15,12 +15,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.conversation import Ask, Conversation, Setting, Total
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 
 MOST_ROWS = 1 << 24

@@ -17,10 +17,10 @@ from functools import cached_property
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.declaration import Declaration
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 
 

@@ -14,9 +14,9 @@ from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.results import NotRun, evaluate
 from privfed.attacks.registry import undeclared
-from privfed.core.domain import FloatArray
-from privfed.core.transcript import Transcript
-from privfed.core.view import View
+from privfed.core.record.transcript import Transcript
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.estimators.weighted import lloyd
 

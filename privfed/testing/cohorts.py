@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import FloatArray, Ranges
 
 N_LABELS = 3
 

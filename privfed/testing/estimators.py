@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import FloatArray
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.values.domain import FloatArray
 from privfed.engines.faults import Fault
 from privfed.errors import DataError, NotEnoughClientsError, PrivFedError
 from privfed.estimators.base import FederatedClusterer

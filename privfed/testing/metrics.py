@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.domain import FloatArray
-from privfed.core.transcript import Asked, Summed
+from privfed.core.record.transcript import Asked, Summed
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.estimators.selection import select_n_clusters
+from privfed.estimators.choosing.selection import select_n_clusters
 from privfed.estimators.weighted import DWFKMeans
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 
 RowNumbers = npt.NDArray[np.intp]
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, question_from_bytes
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, question_from_bytes
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import MessageError, PrivacyError, PrivFedError
 from privfed.privacy.bounds import RecordBounded
 from privfed.testing.cohorts import Cohort, as_clients, cohorts, generators
@@ -19,7 +19,7 @@ SMALLEST_GROUP = 3
 
 
 class QuestionContract:
-    """Laws of every `privfed.core.question.Question`. Write `make`.
+    """Laws of every `privfed.core.asking.question.Question`. Write `make`.
 
     A client's answer depends on its own rows only, bit for bit; it stays within the declared ranges; the
     question travels; what it declares is true; where it adds up over records, splitting a client changes

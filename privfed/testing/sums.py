@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.assumptions import answer_stages
-from privfed.core.codec import StateCodec
-from privfed.core.conversation import Total
-from privfed.core.engine import Answerer, Client
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question
-from privfed.core.secure_sum import SecureSum
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Began, Exchanged, Summed
+from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Began, Exchanged, Summed
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Answerer, Client
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.stored.codec import StateCodec
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError, ProtocolError, RefusedError
 from privfed.testing.vectors import Sums, Vectors, vectors, wide_vectors
@@ -26,7 +26,7 @@ QUESTION = vectors()
 
 
 class SecureSumContract:
-    """Laws of every `privfed.core.secure_sum.SecureSum`. Write `make`.
+    """Laws of every `privfed.core.roles.secure_sum.SecureSum`. Write `make`.
 
     A total is the sum of those who contributed, on a grid no coarser than the question's, whoever is lost,
     in whichever stage; with too few left it is an error that names them, and nothing is opened. What is no

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.assumptions import answer_stages
-from privfed.core.configuration import CohortRule, Configuration
-from privfed.core.conversation import EVERYONE, Ask, Total
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.engine import Answerer, Carrier, Client, Exchange, Replies, StateStore
+from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.configuration import CohortRule, Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.federation import Federation
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.secure_sum import SecureSum
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import EVERYONE, Ask, Total
+from privfed.core.roles.engine import Answerer, Carrier, Client, Exchange, Replies, StateStore
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
 from privfed.party.state import MemoryStore

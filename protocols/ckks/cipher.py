@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tenseal
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import IntegrityError
 from privfed.privacy.sampler import SecureBits, discrete_gaussian
 from privfed.protocols.ckks.grid import Slots

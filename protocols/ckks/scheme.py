@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.configuration import Terms
-from privfed.core.messages import Message, decode, encode
+from privfed.core.agreed.configuration import Terms
+from privfed.core.stored.messages import Message, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError
 from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer

@@ -6,7 +6,7 @@ head     = H(header_r, integers of total_r)         a hash chain over the totals
 
 from __future__ import annotations
 
-from privfed.core.configuration import Configuration, Terms
+from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import bound, digest, expand, extract, mac
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.assumptions import COLLECT
-from privfed.core.codec import Codec
-from privfed.core.conversation import Total
-from privfed.core.engine import Answerer
-from privfed.core.messages import Refusal, decode, encode
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import question_from_bytes
-from privfed.core.secure_sum import Replica
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Answerer
+from privfed.core.roles.secure_sum import Replica
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.client_opened.bindings import lost_clients, needed, next_head, tag_of

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from privfed.core.messages import Message
+from privfed.core.stored.messages import Message
 from privfed.protocols.crypto.keys import RECEIPT_BYTES
 from privfed.protocols.setup.messages import Number
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.engine import Exchange, gather
-from privfed.core.messages import Message, Refusal, decode, encode
-from privfed.core.secure_sum import Steps
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.roles.engine import Exchange, gather
+from privfed.core.roles.secure_sum import Steps
+from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.errors import (
     IntegrityError,
     MessageError,

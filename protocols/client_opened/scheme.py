@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.state import Group

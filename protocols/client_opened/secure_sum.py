@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.configuration import Configuration
-from privfed.core.engine import ClientSide
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Replica, Session, TotalReader
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import ClientSide
+from privfed.core.roles.secure_sum import Replica, Session, TotalReader
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.session import group_client, group_coordinator, group_parties
 

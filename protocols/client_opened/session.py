@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Total
-from privfed.core.engine import ClientSide, Exchange, Replies
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question
-from privfed.core.secure_sum import Posed, Replica, Session, Steps, TotalReader
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import ClientSide, Exchange, Replies
+from privfed.core.roles.secure_sum import Posed, Replica, Session, Steps, TotalReader
 from privfed.errors import ArgumentError, IntegrityError, MessageError, ProtocolError
 from privfed.protocols.client_opened.bindings import next_head
 from privfed.protocols.client_opened.client import GroupClient, total_of

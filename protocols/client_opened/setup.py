@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.client_opened.bindings import (
     channel_key,

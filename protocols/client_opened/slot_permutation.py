@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.core.configuration import Configuration
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised
 from privfed.protocols.crypto.keys import bound, expand

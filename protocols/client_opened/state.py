@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privfed.core.codec import Codec
+from privfed.core.stored.codec import Codec
 
 
 class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privfed.core.configuration import Configuration
-from privfed.core.secure_sum import Posed
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.roles.secure_sum import Posed
 from privfed.protocols.client_opened.bindings import lost_clients, members_of, sum_header
 from privfed.protocols.client_opened.state import Group
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
-from privfed.core.question import question_from_bytes
-from privfed.core.statistics import StatisticsSpec
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.asking.statistics import StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from privfed.core.hashing import bound as bound
-from privfed.core.hashing import digest as digest
+from privfed.core.stored.hashing import bound as bound
+from privfed.core.stored.hashing import digest as digest
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

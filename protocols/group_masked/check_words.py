@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.protocols.crypto.fixed_point import Layout, Words
 from privfed.protocols.crypto.keystream import keystream
 

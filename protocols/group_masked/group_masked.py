@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from privfed.core.assumptions import COLLECT, Assumptions, Stage
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.numbers import check_whole
+from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from privfed.core.messages import Message, decode, encode
+from privfed.core.stored.messages import Message, decode, encode
 from privfed.errors import IntegrityError, MessageError
 from privfed.privacy.server_noise import Drawn
 from privfed.protocols.answering import RangedAnswer

@@ -6,7 +6,7 @@ is what the server tells a client about which neighbours are alive and which are
 
 from __future__ import annotations
 
-from privfed.core.configuration import Configuration
+from privfed.core.agreed.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.assumptions import COLLECT
-from privfed.core.codec import Codec
-from privfed.core.engine import Answerer
-from privfed.core.messages import Message, Refusal, decode, encode
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import Answerer
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.errors import MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.assumptions import COLLECT, Assumptions, Stage
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.engine import ClientSide
-from privfed.core.numbers import check_share, check_whole
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Replica, Session, TotalReader
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import ClientSide
+from privfed.core.roles.secure_sum import Replica, Session, TotalReader
+from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession

@@ -6,7 +6,7 @@ whole answers are views of the received bytes, not copies.
 
 from __future__ import annotations
 
-from privfed.core.messages import Message
+from privfed.core.stored.messages import Message
 from privfed.protocols.setup.messages import Key, Number, Slot
 
 

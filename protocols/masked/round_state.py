@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from privfed.core.assumptions import COLLECT
-from privfed.core.messages import Refusal
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.stored.messages import Refusal
 from privfed.errors import IntegrityError, MessageError
 from privfed.protocols.crypto.fixed_point import Grid, Words
 from privfed.protocols.crypto.keys import (

@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from privfed.core.agreement import Agreement, Signer
-from privfed.core.conversation import Total
-from privfed.core.engine import Exchange, gather
-from privfed.core.messages import Refusal, decode, encode
-from privfed.core.question import Question
-from privfed.core.secure_sum import Steps
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Exchange, gather
+from privfed.core.roles.secure_sum import Steps
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError, RefusedError
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (

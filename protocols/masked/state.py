@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from privfed.core.codec import Codec
+from privfed.core.stored.codec import Codec
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.masked.messages import Preparation
 

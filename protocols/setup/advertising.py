@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.agreement import Agreement
-from privfed.core.messages import Refusal, decode
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.stored.messages import Refusal, decode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import CryptographyError, bound, check_public_key, verify
 from privfed.protocols.setup.messages import Advertisement, Listed

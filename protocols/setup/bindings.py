@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from privfed.core.agreement import Agreement
-from privfed.core.hashing import digest
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.stored.hashing import digest
 from privfed.protocols.setup.messages import Listed
 
 

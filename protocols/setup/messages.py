@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from privfed.core.messages import Message
+from privfed.core.stored.messages import Message
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 """Numbers of sums, cohorts and clients: four bytes."""

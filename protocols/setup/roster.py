@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from privfed.core.agreement import Agreement, Registry
+from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.errors import PolicyError
 from privfed.protocols.crypto.keys import (
     SERVER,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from privfed.core.agreement import Agreement
-from privfed.core.configuration import Terms
-from privfed.core.hashing import digest
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.configuration import Terms
+from privfed.core.stored.hashing import digest
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.keys import bound_prefix, with_numbers
 from privfed.protocols.setup.graph import Graph, Neighbours

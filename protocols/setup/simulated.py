@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from privfed.core.agreement import Registry
-from privfed.core.configuration import Configuration
-from privfed.core.engine import ClientSide
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum, Session
+from privfed.core.agreed.agreement import Registry
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import ClientSide
+from privfed.core.roles.secure_sum import SecureSum, Session
 from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.setup.rules import Rules
 

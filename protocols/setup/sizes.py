@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 
-from privfed.core.configuration import Terms
+from privfed.core.agreed.configuration import Terms
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.setup.graph import smallest_set

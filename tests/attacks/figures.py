@@ -27,7 +27,7 @@ from privfed.attacks import (
     evaluate,
 )
 from privfed.attacks.base.measures import wasserstein
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.federation.over import open_over
 
 SEEDS = 10

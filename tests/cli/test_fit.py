@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, v_measure_score
 
 from privfed import Box, DWFKMeans, EWFKMeans
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
 from privfed.data import load_clients
 from tests.default_run import slow
 

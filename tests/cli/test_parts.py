@@ -6,9 +6,9 @@ import pytest
 from privfed.cli.display.picture import flat
 from privfed.cli.display.progress import Rounds
 from privfed.cli.folder.run_folder import former_seconds
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
-from privfed.core.files import replaced
+from privfed.core.roles.conversation import Ask
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import Ranges
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 

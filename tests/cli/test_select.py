@@ -10,10 +10,10 @@ import pytest
 import privfed
 from privfed import select_n_clusters
 from privfed.cli.runs import selecting
-from privfed.core.transcript import FILE, Asked, Ended, Transcript
+from privfed.core.record.transcript import FILE, Asked, Ended, Transcript
 from privfed.data import load_clients
 from privfed.errors import NotEnoughClientsError
-from privfed.estimators.indices import INDICES
+from privfed.estimators.choosing.indices import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 from tests.default_run import slow_but

@@ -15,13 +15,13 @@ from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.algorithms.private.moments import SquareSum
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.starts.starts import KMeansCentroids
-from privfed.core.domain import Ranges
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
+from privfed.core.values.domain import Ranges
 from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_metrics import (
+from privfed.questions.bounded.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
     BoundedScatter,
@@ -29,7 +29,7 @@ from privfed.questions.bounded_metrics import (
     BoundedSpread,
     BoundedTable,
 )
-from privfed.questions.bounded_sums import (
+from privfed.questions.bounded.bounded_sums import (
     CenterSum,
     DistanceHistogram,
     GridSums,
@@ -37,6 +37,7 @@ from privfed.questions.bounded_sums import (
     RelativeSums,
     SizeSums,
 )
+from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.cells import CellSums
 from privfed.questions.client_sizes import ClientSizes
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
@@ -50,7 +51,6 @@ from privfed.questions.local_points import PointCells, PointSums
 from privfed.questions.moments import CentredMoments
 from privfed.questions.ranges import FeatureRanges
 from privfed.questions.slots import Slots
-from privfed.questions.whole_clients import AsOneRecord
 
 Make = Callable[[Ranges, np.ndarray], Question]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privfed.core.agreement import Agreement, Registry
-from privfed.core.configuration import CohortRule, Configuration, PrivacyTerms, Terms
-from privfed.core.messages import Array
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.agreed.configuration import CohortRule, Configuration, PrivacyTerms, Terms
+from privfed.core.stored.messages import Array
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.keys import Identity
 

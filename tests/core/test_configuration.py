@@ -9,12 +9,12 @@ from privfed import Box, ClientPolicy, DWFKMeans, Privacy
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
 from privfed.algorithms.private.steps import LocalMovements
-from privfed.core.configuration import CohortRule, Configuration, Terms
-from privfed.core.domain import Ranges
-from privfed.core.messages import Array
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, RefusedError
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=12, unique=True)

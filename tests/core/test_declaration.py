@@ -12,17 +12,17 @@ from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.kmeans.weightings import name_of
 from privfed.algorithms.private.clients import ClientShares
 from privfed.algorithms.private.steps import LocalMovements
-from privfed.core.coarseness import Coarseness
-from privfed.core.domain import Ranges
-from privfed.core.question import AdditiveOver, ClientData, Question, parts_of
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import Ranges
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import Round
 from privfed.errors import PolicyError, PrivacyError
 from privfed.party.guard import CoarseQuestion
 from privfed.privacy.bounds import RecordBounded
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_metrics import BoundedInertia
+from privfed.questions.bounded.bounded_metrics import BoundedInertia
 from privfed.questions.inertia import Inertia
 from privfed.questions.local_points import LocalMeans, LocalPoints, PointSums
 from tests.core.question_examples import EXAMPLES

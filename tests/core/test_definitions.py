@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from privfed.core import question
-from privfed.core.definitions import same_definition
-from privfed.core.question import _REGISTRY
+from privfed.core.asking import question
+from privfed.core.asking.question import _REGISTRY
+from privfed.core.names.definitions import same_definition
 from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums
 
 CELL = """
 from dataclasses import dataclass
 from functools import cached_property
-from privfed.core.question import AdditiveOver, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +40,7 @@ def run(name: str, field: str = "scale: float = 1.0", most: float = 9.0, module:
 
 @pytest.fixture(autouse=True)
 def _registry_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privfed.core.question._REGISTRY", dict(_REGISTRY))
+    monkeypatch.setattr("privfed.core.asking.question._REGISTRY", dict(_REGISTRY))
 
 
 def test_a_cell_may_be_run_again() -> None:

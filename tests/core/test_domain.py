@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privfed.core.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges, check_private
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges, check_private
 from privfed.errors import ArgumentError
 
 UNIT_ROWS = arrays(np.float64, (5, 3), elements=st.floats(-1.0, 1.0))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.core.conversation import Ask, Total
 from privfed.core.federation import client_generator
-from privfed.core.transcript import FILE, Asked, Ended, Summed, Transcript
+from privfed.core.record.transcript import FILE, Asked, Ended, Summed, Transcript
+from privfed.core.roles.conversation import Ask, Total
 from privfed.engines import Fault
 from privfed.errors import ArgumentError, ProtocolError, ResumeError, RunFolderError
 from privfed.federation.clients import gather

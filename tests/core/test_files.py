@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.files import make_folder, open_file, replaced
+from privfed.core.stored.files import make_folder, open_file, replaced
 from tests.owners import mode, umask
 
 UMASKS = [0o000, 0o022, 0o077, 0o377, 0o777]

@@ -20,9 +20,9 @@ import privfed
 from privfed import DWFKMeans
 from privfed.cli.folder.run_folder import read_centroids, read_run
 from privfed.cli.runs.findings import stored
-from privfed.core.codec import Codec
-from privfed.core.formats import Format
-from privfed.core.transcript import FILE, Transcript
+from privfed.core.record.transcript import FILE, Transcript
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.formats import Format
 from privfed.errors import ArgumentError, FormatError, RunFolderError
 from privfed.experiments.report.compare import read_results
 from privfed.experiments.running.store import Store

@@ -12,9 +12,9 @@ import pytest
 
 import privfed
 from privfed import Box, Privacy
-from privfed.core import guarantee
-from privfed.core.configuration import PrivacyTerms
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit, Word
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.values import guarantee
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit, Word
 from privfed.errors import ArgumentError
 from tests.some import some
 

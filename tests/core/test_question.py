@@ -20,9 +20,9 @@ import privfed.privacy
 from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.starts.starts import KMeansCentroids
-from privfed.core.domain import Ball, Ranges
-from privfed.core.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
-from privfed.core.statistics import Statistics
+from privfed.core.asking.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import Ball, Ranges
 from privfed.errors import ArgumentError, DataError, MessageError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.cells import CellSums

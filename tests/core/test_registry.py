@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core import registry as module
-from privfed.core.registry import Registry
+from privfed.core.names import registry as module
+from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError
 from tests.some import some
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_imported_is_an_error_that_says_how_it_is_written(
 def test_all_names_of_privfed_lead_somewhere() -> None:
     from privfed.attacks.registry import ATTACKS
     from privfed.data.kinds import PARTITIONS
-    from privfed.estimators.indices import INDICES
+    from privfed.estimators.choosing.indices import INDICES
     from privfed.estimators.registry import ESTIMATORS
     from privfed.experiments.study.datasets import DATA_SETS
     from privfed.metrics.registry import METRICS
@@ -141,9 +141,10 @@ def test_a_registry_is_asked_without_importing_what_it_holds() -> None:
 def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
     """In a process that has imported nothing but the decoder."""
     code = (
-        "from privfed.core.own_questions import PLACES; from privfed.core.question import _known;"
+        "from privfed.core.names.own_questions import PLACES; "
+        "from privfed.core.asking.question import _known;"
         "assert all(_known(name).__name__ == name for name in PLACES); "
-        "import importlib, pkgutil, privfed; from privfed.core.question import _REGISTRY;"
+        "import importlib, pkgutil, privfed; from privfed.core.asking.question import _REGISTRY;"
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')"
         # It needs the extra "deep", and holds no question.
         " if m.name != 'privfed.deep.training.torch_trainer'];"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.errors import ArgumentError
 
 FINITE = st.floats(-1e100, 1e100)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.core.configuration import Configuration
-from privfed.core.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.record.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
 from privfed.errors import ArgumentError, RunFolderError
 
 Clients = list[np.ndarray]

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from privfed.core import question as module
-from privfed.core.domain import Ranges
-from privfed.core.messages import Message
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import (
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking import question as module
+from privfed.core.asking.question import (
     AdditiveOver,
     ClientData,
     Question,
@@ -21,7 +19,9 @@ from privfed.core.question import (
     register,
     wire_name,
 )
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.stored.messages import Message
+from privfed.core.values.domain import Ranges
 from privfed.questions.lloyd import LloydSums
 
 RANGES = Ranges(np.zeros(1), np.ones(1), 5)

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privfed.core.agreement import Agreement
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Setting
-from privfed.core.domain import Box
-from privfed.core.engine import Client
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData
-from privfed.core.secure_sum import Replica, SecureSum
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.conversation import Setting
+from privfed.core.roles.engine import Client
+from privfed.core.roles.secure_sum import Replica, SecureSum
+from privfed.core.values.domain import Box
 from privfed.estimators.registry import ESTIMATORS
 from privfed.party.client import Stores, own_client
 from privfed.party.replica import TOTAL, TOTALS, AlgorithmReplica, OpenedTotal

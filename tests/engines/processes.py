@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from privfed.core.agreement import Agreement, Registry
+from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.connection import Connection, Engine, Members, Opening
-from privfed.core.conversation import Total
-from privfed.core.engine import Exchange, Replies
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Exchange, Replies
 from privfed.party.replica import TOTAL
 from privfed.protocols.crypto.keys import Identity
 from tests.engines.client_process import Answered, Ask, Join, serve

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Ranges
+from privfed.core.asking.question import ClientData
 from privfed.core.federation import Federation
-from privfed.core.question import ClientData
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.values.domain import Ranges
 from privfed.engines import Fault
 from privfed.engines.faults import KINDS
 from privfed.errors import ArgumentError, NotEnoughClientsError

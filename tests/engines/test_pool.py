@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
-from privfed.core.domain import Ranges
+from privfed.core.asking.question import AdditiveOver, ClientData, Question
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.federation import client_generator
-from privfed.core.question import AdditiveOver, ClientData, Question
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import AnswerError, Pool
 from privfed.errors import PolicyError
 from privfed.privacy.noised import Noised

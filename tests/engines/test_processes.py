@@ -20,7 +20,7 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.core.transcript import Summed
+from privfed.core.record.transcript import Summed
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked, Slotted
 from tests.engines.client_process import DOMAIN

@@ -26,7 +26,7 @@ from privfed import (
     select_n_clusters,
 )
 from privfed.errors import ArgumentError, RunFolderError
-from privfed.estimators.stored import FORMAT
+from privfed.estimators.common.stored import FORMAT
 
 BOX = Box(-1.0, 1.0, max_rows=400)
 MODELS: dict[str, Any] = {

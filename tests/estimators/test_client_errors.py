@@ -175,7 +175,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(blobs: Clients, tmp_path: Pa
 
 
 def test_without_a_log_of_its_own_a_client_uses_that_of_its_process(caplog: pytest.LogCaptureFixture) -> None:
-    from privfed.core.engine import PythonLog
+    from privfed.core.roles.engine import PythonLog
 
     try:
         raise ArithmeticError(SENTINEL)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privfed import Box, DWFKMeans, Privacy
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
 from privfed.errors import PolicyError, RefusedError
-from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
 
 ROWS = [np.random.default_rng(seed).uniform(-1, 1, (20, 2)) for seed in range(4)]

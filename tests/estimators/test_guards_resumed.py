@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privfed import Box, ClientPolicy, DWFKMeans
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
 from privfed.errors import RefusedError
 from privfed.federation.clients import gather
 from privfed.questions.lloyd import LloydSums

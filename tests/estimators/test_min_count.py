@@ -12,9 +12,9 @@ import pytest
 
 import privfed
 from privfed import Box, ClientPolicy, FederatedScaler, Privacy, metrics, select_n_clusters
-from privfed.core.question import Question, question_from_bytes
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Transcript
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Transcript
 from privfed.errors import DataError, PrivacyError, PrivFedError, RefusedError
 from privfed.estimators.base import FederatedClusterer
 from privfed.federation.over import open_over

@@ -24,7 +24,7 @@ from privfed import (
     WFKMeans,
     select_n_clusters,
 )
-from privfed.core.configuration import Terms
+from privfed.core.agreed.configuration import Terms
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.metrics.local_clusters import local_cluster_counts

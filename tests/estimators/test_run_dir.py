@@ -24,7 +24,7 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
-from privfed.core.transcript import FILE, Exchanged, Transcript
+from privfed.core.record.transcript import FILE, Exchanged, Transcript
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 from privfed.party.state import FileStore
 from tests.some import some

@@ -13,11 +13,11 @@ from sklearn.metrics import davies_bouldin_score
 
 import privfed
 from privfed import Box, DWFKMeans, Simulation, metrics, select_n_clusters
-from privfed.core.transcript import FILE, Asked, Ended, Exchanged, Summed, Transcript
+from privfed.core.record.transcript import FILE, Asked, Ended, Exchanged, Summed, Transcript
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, DataError, NotEnoughClientsError, ResumeError, RunFolderError
-from privfed.estimators.elbow import chosen, elbow_heights
-from privfed.estimators.indices import INDICES
+from privfed.estimators.choosing.elbow import chosen, elbow_heights
+from privfed.estimators.choosing.indices import INDICES
 from privfed.estimators.registry import SHORT
 from privfed.federation.clients import gather
 from tests.default_run import covering, slow, slow_but

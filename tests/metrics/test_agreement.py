@@ -8,9 +8,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn import metrics as sklearn_metrics
 
 from privfed import DWFKMeans
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.questions.contingency import Contingency, agreement
 from tests.reference import dwf_reference as oracle

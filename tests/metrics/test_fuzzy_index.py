@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privfed import Box
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
-from privfed.core.transcript import Asked
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.federation.over import open_over
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin

@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.domain import Ball, Ranges
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import Ball, Ranges
 from privfed.errors import ArgumentError
-from privfed.questions.bounded_metrics import BoundedDistances, BoundedInertia, BoundedScatter, BoundedSpread
+from privfed.questions.bounded.bounded_metrics import (
+    BoundedDistances,
+    BoundedInertia,
+    BoundedScatter,
+    BoundedSpread,
+)
 from tests.default_run import examples
 from tests.some import some
 

@@ -8,7 +8,7 @@ import pytest
 
 from privfed import DWFKMeans, metrics, select_n_clusters
 from privfed.errors import ArgumentError
-from privfed.estimators.indices import INDICES, index_or_metric
+from privfed.estimators.choosing.indices import INDICES, index_or_metric
 from privfed.metrics.registry import METRICS
 
 ROWS = [np.random.default_rng(i).normal([[0.0, 0.0], [9.0, 9.0]] * 5, 0.5) for i in range(3)]

@@ -10,7 +10,7 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans
 
 from privfed import Box, DWFKMeans, metrics
-from privfed.core.transcript import Asked, Exchanged
+from privfed.core.record.transcript import Asked, Exchanged
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.federation.over import open_over
 from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy, DWFKMeans, metrics
 from privfed.algorithms.starts.starts import KMeansCentroids
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.justified import CENTERS_WITHOUT, cells_wanted, most_cells, most_centers
+from privfed.core.asking.question import Question
 from privfed.core.federation import Federation
-from privfed.core.justified import CENTERS_WITHOUT, cells_wanted, most_cells, most_centers
-from privfed.core.question import Question
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.federation.over import open_over
 from privfed.federation.simulation import Simulation
-from privfed.questions.bounded_sums import DistanceHistogram, GridSums, HashSums
+from privfed.questions.bounded.bounded_sums import DistanceHistogram, GridSums, HashSums
 from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointSums

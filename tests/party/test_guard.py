@@ -14,14 +14,14 @@ from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.local_centers.fkm import SteppedMeans
 from privfed.algorithms.private.clients import ClientShares
 from privfed.algorithms.private.steps import LocalMovements
-from privfed.core.coarseness import Coarseness
-from privfed.core.configuration import CohortRule, Configuration
-from privfed.core.declaration import RowCounts
-from privfed.core.domain import Ranges
-from privfed.core.messages import Array
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData, Question
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.agreed.configuration import CohortRule, Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import RowCounts
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, RefusedError
 from privfed.party.guard import GuardedAnswerer, looks_chosen
 from privfed.privacy.noised import Noised

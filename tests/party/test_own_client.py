@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privfed import Ball, Box, ClientPolicy, Privacy
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.domain import Ranges
-from privfed.core.messages import Array
-from privfed.core.question import ClientData
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.asking.question import ClientData
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import Ranges
 from privfed.engines.in_process import Pool
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.answerer import own_answerer

@@ -9,7 +9,7 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.conversation import Setting, Total
+from privfed.core.roles.conversation import Setting, Total
 from privfed.errors import IntegrityError, MessageError
 from privfed.party.replica import TOTALS, AlgorithmReplica, OpenedTotal
 from privfed.party.state import FileStore

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.engine import Client
-from privfed.core.messages import Refusal, encode
+from privfed.core.roles.engine import Client
+from privfed.core.stored.messages import Refusal, encode
 from privfed.engines import FileStore, MemoryStore
 from privfed.errors import StateError
 

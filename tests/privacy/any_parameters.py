@@ -15,12 +15,12 @@ import numpy as np
 from privfed.algorithms.private.baselines import NearSums, RowSums
 from privfed.algorithms.private.moments import SquareSum
 from privfed.algorithms.private.steps import FuzzyRelativeSums
-from privfed.core.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges
-from privfed.core.question import ClientData, Question, question_from_bytes
+from privfed.core.asking.question import ClientData, Question, question_from_bytes
+from privfed.core.values.domain import LARGEST, NARROWEST, Ball, Box, Domain, Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import LEAST_BOUND, MOST_BOUND, RecordBounded
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_metrics import (
+from privfed.questions.bounded.bounded_metrics import (
     BoundedDistances,
     BoundedInertia,
     BoundedScatter,
@@ -28,7 +28,7 @@ from privfed.questions.bounded_metrics import (
     BoundedSpread,
     BoundedTable,
 )
-from privfed.questions.bounded_sums import (
+from privfed.questions.bounded.bounded_sums import (
     CenterSum,
     DistanceHistogram,
     GridSums,

@@ -14,17 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Box, Ranges
 from privfed.core.federation import Federation
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Box, Ranges
 from privfed.engines.faults import Fault
 from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
 from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked, Plain
-from privfed.questions.bounded_sums import GridSums
+from privfed.questions.bounded.bounded_sums import GridSums
 
 DELTA = 1e-6
 MOST_ROWS = 1 << 20

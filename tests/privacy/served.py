@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from privfed.core.conversation import Ask, Conversation, Setting, Total
-from privfed.core.domain import Box
+from privfed.core.asking.question import question_from_bytes
 from privfed.core.federation import Federation
-from privfed.core.question import question_from_bytes
-from privfed.core.secure_sum import SecureSum
-from privfed.core.transcript import Exchanged, Transcript
+from privfed.core.record.transcript import Exchanged, Transcript
+from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Box
 from privfed.engines.faults import Fault
 from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Terms
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ball, Box, Domain
-from privfed.core.engine import Exchange
-from privfed.core.messages import decode, encode
-from privfed.core.question import question_from_bytes
+from privfed.core.agreed.configuration import Terms
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.roles.conversation import Ask
+from privfed.core.roles.engine import Exchange
+from privfed.core.stored.messages import decode, encode
+from privfed.core.values.domain import Ball, Box, Domain
 from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 
-from privfed.core.domain import Ball, Box, Domain
+from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import Federation
-from privfed.core.statistics import Statistics
+from privfed.core.values.domain import Ball, Box, Domain
 from privfed.errors import PrivFedError
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.domain import Ranges
-from privfed.core.question import _REGISTRY, Question
+from privfed.core.asking.question import _REGISTRY, Question
+from privfed.core.values.domain import Ranges
 from privfed.privacy.bounds import RecordBounded
 from tests.core.question_examples import EXAMPLES, Make
 from tests.default_run import examples

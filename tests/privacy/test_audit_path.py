@@ -103,7 +103,7 @@ def claim_add_remove_for_a_replacement(patch: pytest.MonkeyPatch) -> Path:
 
 
 def clip_nothing(patch: pytest.MonkeyPatch) -> Path:
-    patch.setattr("privfed.questions.bounded_sums.HAIR", 1e9)
+    patch.setattr("privfed.questions.bounded.bounded_sums.HAIR", 1e9)
     return Path(epsilon=1.0, radius=0.95 / 3)
 
 

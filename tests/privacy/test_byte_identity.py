@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from privfed import WFKMeans, weighting
-from privfed.core.domain import Domain
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import Domain
 from privfed.numerics.local_kmeans import LocalUpdate
 from privfed.privacy.ledger import PayingAnswerer
 from tests.default_run import slow_but

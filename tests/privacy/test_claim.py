@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from privfed import Box, Privacy
-from privfed.core.configuration import Configuration, Terms
+from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.privacy.claim import (
     PrivacySpent,
     claimed,

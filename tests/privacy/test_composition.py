@@ -18,7 +18,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from privfed.core.guarantee import Neighbours
+from privfed.core.values.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.composition import compose
 

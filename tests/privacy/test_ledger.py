@@ -8,20 +8,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Box, Ranges
-from privfed.core.engine import Exchange
-from privfed.core.question import Question
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Transcript
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import Exchange
+from privfed.core.values.domain import Box, Ranges
 from privfed.errors import BudgetError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy.ledger import BudgetLedger, PayingAnswerer, unopened
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import LEAST_SIGMA, cost, noised
 from privfed.privacy.privacy import Privacy
-from privfed.questions.bounded_sums import RelativeSums, SizeSums
+from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums
 from privfed.questions.lloyd import LloydSums
 from tests.some import some
 

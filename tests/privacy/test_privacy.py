@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privfed import metrics
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.domain import Ball, Box, Ranges
-from privfed.core.question import ClientData
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import Ball, Box, Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import claimed, unless_rehearsed
 from privfed.privacy.noised import Noised

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from privfed.core.domain import Ball, Domain, Ranges
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
+from privfed.core.values.domain import Ball, Domain, Ranges
 from privfed.privacy.noised import Noised
-from privfed.questions.bounded_sums import CenterSum, GridSums, RelativeSums
+from privfed.questions.bounded.bounded_sums import CenterSum, GridSums, RelativeSums
 from tests.privacy.shifts import BALL, BOX, MOST_ROWS, Recorder, answers, claim, odd_rows
 from tests.privacy.test_records_alone import MADE
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.algorithms.private.steps import FuzzyRelativeSums
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData, Question
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.values.domain import Ranges
 from privfed.numerics.distances import FEW_FEATURES, assign, assign_alone
 from privfed.privacy.bounds import RecordBounded
-from privfed.questions.bounded_metrics import BoundedSpread
+from privfed.questions.bounded.bounded_metrics import BoundedSpread
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special
 
-from privfed.core.guarantee import Neighbours
+from privfed.core.values.guarantee import Neighbours
 from privfed.errors import ArgumentError
 from privfed.privacy.accounting import discrete_gaussian_cost, gdp_epsilon, gdp_mu
 from privfed.privacy.renyi import SkellamRelease, compose_skellam, skellam_budget, skellam_rdp

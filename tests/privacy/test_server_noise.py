@@ -24,11 +24,11 @@ from privfed import (
 )
 from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.scale import octave
-from privfed.core.configuration import AddedNoise, Configuration, Terms
-from privfed.core.conversation import Ask, Setting, Total
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import AddedNoise, Configuration, Terms
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy.accounting import gdp_mu
@@ -38,7 +38,7 @@ from privfed.privacy.pricing import cost, noised
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import ServerNoise, added_noise, scheduled
 from privfed.protocols import Masked, Slotted
-from privfed.questions.bounded_sums import RelativeSums
+from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
 from tests.default_run import covering, examples, slow
 from tests.privacy.served import BOX, Asks, by_server

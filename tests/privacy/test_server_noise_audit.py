@@ -12,10 +12,10 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.attacks.audits import Audit, Claim, audit_noises, audit_samples
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Box, Ranges
-from privfed.core.question import ClientData, question_from_bytes
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.values.domain import Box, Ranges
 from privfed.engines.in_process import Pool
 from privfed.privacy import pricing, server_noise
 from privfed.privacy.accounting import ROUNDING_VARIANCE, gdp_mu
@@ -23,7 +23,7 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import discrete_gaussian
 from privfed.protocols.client_opened.messages import Sealed
 from privfed.protocols.client_opened.session import Standing
-from privfed.questions.bounded_sums import GridSums
+from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering
 from tests.privacy.paths import DELTA, REACH, scaled
 from tests.privacy.served import PROTOCOLS, Asks, by_server, served
@@ -96,7 +96,7 @@ def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_on_a_draw_of_each_client(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("privfed.core.configuration.Configuration.noising", 5)
+    patch.setattr("privfed.core.agreed.configuration.Configuration.noising", 5)
 
 
 def leave_the_counts_out_of_the_sensitivity(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privfed.core.domain import Domain
+from privfed.core.values.domain import Domain
 from tests.privacy.audited import RECORD, centers_for, centers_of
 from tests.privacy.shifts import BALL, BOX, Recorder, budget, claim, rows_of, shift_of_a_record
 
@@ -91,7 +91,7 @@ def test_an_offset_that_is_not_clipped_is_found(monkeypatch: pytest.MonkeyPatch)
     )
     found = RECORD["DPKMeans"]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
-    monkeypatch.setattr("privfed.questions.bounded_sums.HAIR", 1e9)
+    monkeypatch.setattr("privfed.questions.bounded.bounded_sums.HAIR", 1e9)
     shift = shift_of_a_record(recorder.runs()[0], rows, found.cluster_centers_, privacy)
     assert shift > 1.5 * budget(privacy)
 
@@ -103,6 +103,6 @@ def test_what_is_longer_than_its_bound_in_an_index_is_found(
     rows, privacy, recorder = rows_of(900, 2), claim(1.0, "add-remove", "record"), Recorder(monkeypatch)
     RECORD[name]([rows], privacy=privacy, protocol="plain")
     recorder.silence()
-    monkeypatch.setattr("privfed.questions.bounded_metrics.HAIR", 3.0)
+    monkeypatch.setattr("privfed.questions.bounded.bounded_metrics.HAIR", 3.0)
     shift = shift_of_a_record(recorder.runs()[0], rows, centers_for(2), privacy)
     assert shift > 1.1 * budget(privacy)

@@ -9,11 +9,11 @@ import pytest
 
 from privfed import DPKMeans
 from privfed.attacks.audits import Claim, audit_noises, audit_run, audit_units
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.conversation import Ask
-from privfed.core.domain import Box, Ranges
-from privfed.core.question import ClientData
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Box, Ranges
 from privfed.errors import ArgumentError, PolicyError, PrivacyError
 from privfed.party.state import MemoryStore
 from privfed.privacy import noised
@@ -24,7 +24,7 @@ from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import budget_of, cost
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.skellam import skellam
-from privfed.questions.bounded_sums import GridSums, RelativeSums, SizeSums
+from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums
 from tests.default_run import covering, slow
 from tests.privacy.audited import CLIENT, RECORD, centers_of
 from tests.privacy.paths import Path

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from privfed.core.engine import Exchange
+from privfed.core.roles.engine import Exchange
 from privfed.protocols.masked import session as session_module
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import Forger

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from privfed.core.configuration import Terms
-from privfed.core.secure_sum import SecureSum
-from privfed.core.transcript import Summed
+from privfed.core.agreed.configuration import Terms
+from privfed.core.record.transcript import Summed
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from privfed.core.conversation import EVERYONE, Total
+from privfed.core.roles.conversation import EVERYONE, Total
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.crypto.keys import KEY_BYTES, Identity

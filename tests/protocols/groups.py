@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from privfed.core.messages import Refusal, decode, encode
-from privfed.core.secure_sum import Posed
+from privfed.core.roles.secure_sum import Posed
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.relay import Relay
 from privfed.protocols.client_opened.session import GroupSession, Standing

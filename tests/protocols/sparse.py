@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privfed.core.configuration import Terms
+from privfed.core.agreed.configuration import Terms
 from privfed.protocols.masked import client, session
 from privfed.protocols.setup import rules
 from privfed.protocols.setup.sizes import Sizes

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.core.engine import Client, Exchange, Replies
-from privfed.core.messages import Message, Refusal, decode, encode
+from privfed.core.roles.engine import Client, Exchange, Replies
+from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked

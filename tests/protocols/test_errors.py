@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import privfed.protocols
-from privfed.core.engine import Answerer, Client, Exchange, Replies
-from privfed.core.messages import Refusal, decode
-from privfed.core.question import Question
-from privfed.core.secure_sum import SecureSum
-from privfed.core.statistics import Statistics
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.engine import Answerer, Client, Exchange, Replies
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.stored.messages import Refusal, decode
 from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, ProtocolError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from privfed.core.messages import decode, encode
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.stored.messages import decode, encode
 from privfed.errors import ArgumentError, MessageError
 from privfed.protocols import Masked, Slotted
 from privfed.protocols.setup.advertising import read_advertisement

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Configuration, Terms
-from privfed.core.domain import Ranges
-from privfed.core.messages import Array, Refusal, decode, encode
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData, Question
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.stored.messages import Array, Refusal, decode, encode
+from privfed.core.values.domain import Ranges
 from privfed.protocols.plain import PlainAnswer, PlainClient, PlainRequest, PlainSession
 from privfed.questions.lloyd import LloydSums
 

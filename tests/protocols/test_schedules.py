@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from privfed.core.transcript import Summed
+from privfed.core.record.transcript import Summed
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked

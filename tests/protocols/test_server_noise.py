@@ -12,14 +12,14 @@ import pytest
 from scipy.stats import kstest
 
 from privfed import DWFKMeans
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Box, Ranges
-from privfed.core.engine import ClientSide
-from privfed.core.messages import decode, encode
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import question_from_bytes
-from privfed.core.secure_sum import Session
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import ClientSide
+from privfed.core.roles.secure_sum import Session
+from privfed.core.stored.messages import decode, encode
+from privfed.core.values.domain import Box, Ranges
 from privfed.engines.faults import Fault
 from privfed.errors import (
     ArgumentError,
@@ -41,7 +41,7 @@ from privfed.protocols.ckks.scheme import CkksScheme, Encrypted
 from privfed.protocols.client_opened.session import group_parties
 from privfed.protocols.crypto.fixed_point import Grid
 from privfed.protocols.group_masked.masks import MaskedWords, MaskScheme
-from privfed.questions.bounded_sums import GridSums
+from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import covering, slow_but
 from tests.privacy.served import PROTOCOLS, Asks, by_server, exact, opened, seen_by_server, served, silence
 from tests.some import some

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.assumptions import answer_stages
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Ranges
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import SecureSum
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Ranges
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.engine import Answerer
-from privfed.core.messages import Array, decode, encode
-from privfed.core.question import Question
-from privfed.core.secure_sum import SecureSum
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Summed
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Summed
+from privfed.core.roles.engine import Answerer
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.stored.messages import Array, decode, encode
 from privfed.errors import IntegrityError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.protocols.ckks.grid import SlotGrid

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.protocols import CKKS, Masked, Plain, Slotted
 from tests.protocols.federations import Sums

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
 from privfed.testing import SecureSumContract
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from privfed.algorithms.private.baselines import NearSums
 from privfed.algorithms.private.clients import ClientShares
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData, Question
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import assign
 from privfed.privacy.bounds import RecordBounded, step_of
-from privfed.questions.bounded_sums import GridSums, RelativeSums, SizeSums, nearest_centers
+from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums, nearest_centers
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
 

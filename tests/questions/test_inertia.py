@@ -5,9 +5,9 @@ import pytest
 from sklearn.cluster import KMeans
 
 from privfed import metrics
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
-from privfed.core.transcript import Exchanged
+from privfed.core.record.transcript import Exchanged
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
 from privfed.federation.over import open_over
 from privfed.questions.inertia import ClientScores, Inertia, largest_distance
 from tests.reference import dwf_reference as oracle

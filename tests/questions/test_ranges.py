@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privfed import Ball, Box, DWFKMeans
-from privfed.core.conversation import Setting, Total
-from privfed.core.domain import Domain
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.conversation import Setting, Total
+from privfed.core.values.domain import Domain
 from privfed.errors import DataError
 from privfed.federation.over import open_over
 from privfed.questions.ranges import LARGEST, FeatureRanges, Located, edges, locate, subdivisions

@@ -12,10 +12,10 @@ import pytest
 
 from privfed import DWFKMeans, metrics
 from privfed.attacks import Linkage, PassiveAttack
-from privfed.core.conversation import Total
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.question import AdditiveOver, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Total
 from privfed.privacy.bounds import RecordBounded, counted
 from privfed.protocols import Plain
 from privfed.protocols.plain import PlainSession

@@ -36,9 +36,9 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded
 from privfed.algorithms.stopping import ending
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.question import Question
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import DataError
 from privfed.numerics.local_fuzzy import moved
 from privfed.questions.cells import cell_layout

@@ -30,12 +30,12 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
 from privfed.algorithms.stopping import ending
-from privfed.core.coarseness import Coarseness
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray, Ranges, frozen_array
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
 from privfed.questions.inertia import Inertia

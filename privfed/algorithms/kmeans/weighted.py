@@ -13,11 +13,11 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.kmeans.weightings import is_known, known_weightings, weights_by
-from privfed.core.coarseness import Coarseness
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.local_kmeans import LocalUpdate, local_updates
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from privfed.core.definitions import same_definition
-from privfed.core.domain import FloatArray
+from privfed.core.names.definitions import same_definition
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.local_kmeans import LocalUpdate
 

@@ -22,8 +22,8 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
 from privfed.algorithms.stopping import ending
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import Located

@@ -36,10 +36,10 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, locate_enough
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
 from privfed.algorithms.stopping import ending, stops
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray, Ranges, frozen_array
-from privfed.core.question import ClientData, register
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import ClientData, register
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import FEW_FEATURES, cell_sums
 from privfed.numerics.weighted_kmeans import (

@@ -24,12 +24,12 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.scale import SHARES, Frame, frame_of
-from privfed.core.alone import squared_lengths
-from privfed.core.conversation import Ask, Conversation, Setting
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.question import register
+from privfed.core.asking.question import register
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.alone import squared_lengths
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.numerics.distances import IntArray
-from privfed.questions.bounded_sums import RelativeSums, SizeSums, check_point, nearest_centers
+from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums, check_point, nearest_centers
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 7
 _RHO = 0.225

@@ -24,14 +24,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from privfed.algorithms.private.scale import Scale, octave
-from privfed.core.conversation import Ask, Conversation, Total
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.question import AdditiveOver, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Ask, Conversation, Total
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import HAIR, step_of
-from privfed.questions.bounded_sums import HashSums, SumsInCells
-from privfed.questions.whole_clients import SharesOfARecord
+from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
+from privfed.questions.bounded.whole_clients import SharesOfARecord
 
 LENGTH_SHARE = 0.02
 """Share of a question's weight for the norms of counts and sums."""

@@ -16,11 +16,11 @@ from math import floor, log2, sqrt
 import numpy as np
 
 from privfed.algorithms.private.scale import Scale, clipped
-from privfed.core.conversation import Ask, Conversation, Total
-from privfed.core.domain import FloatArray
-from privfed.core.justified import GRID_FEATURES
+from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.roles.conversation import Ask, Conversation, Total
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.weighted_kmeans import weighted_kmeans
-from privfed.questions.bounded_sums import GridSums, HashSums
+from privfed.questions.bounded.bounded_sums import GridSums, HashSums
 
 # How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
 # docs/algorithms/dp_kmeans.md, "Where the constants come from".

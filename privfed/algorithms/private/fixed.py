@@ -25,10 +25,10 @@ from privfed.algorithms.private.kmeans import Start, Steps, first_radius
 from privfed.algorithms.private.rounds import lloyd_round, started
 from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
 from privfed.algorithms.starts.starts import Init
-from privfed.core.conversation import Conversation, Setting
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.guarantee import Unit
-from privfed.core.justified import GRID_FEATURES
+from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.roles.conversation import Conversation, Setting
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.guarantee import Unit
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 
 GRID_CELLS, HASH_CELLS = 12, 2

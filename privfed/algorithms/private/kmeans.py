@@ -42,12 +42,12 @@ from privfed.algorithms.private.coreset import (
 from privfed.algorithms.private.rounds import lloyd_round, started
 from privfed.algorithms.private.scale import Scale, frame_of, scaled
 from privfed.algorithms.starts.starts import Init
-from privfed.core.conversation import Conversation, Setting
-from privfed.core.domain import FloatArray, Ranges, frozen_array
-from privfed.core.guarantee import Unit
-from privfed.core.justified import GRID_FEATURES
+from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.roles.conversation import Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.core.values.guarantee import Unit
 from privfed.numerics.weighted_kmeans import weighted_kmeans
-from privfed.questions.bounded_sums import SumsInCells
+from privfed.questions.bounded.bounded_sums import SumsInCells
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 
 MOST_ROUNDS = 8

@@ -16,12 +16,12 @@ import numpy as np
 
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.scale import Scale, frame_of, scaled
-from privfed.core.conversation import Ask, Conversation, Setting
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Unit
-from privfed.core.question import register
+from privfed.core.asking.question import register
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Unit
 from privfed.numerics.distances import IntArray
-from privfed.questions.bounded_sums import CenterSum, SizeSums
+from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
 from privfed.questions.client_sizes import SIZE_SHARE, typical_size
 from privfed.questions.moments import Moments
 

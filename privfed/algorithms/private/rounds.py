@@ -16,9 +16,9 @@ import numpy as np
 
 from privfed.algorithms.private.coreset import count_share
 from privfed.algorithms.private.scale import Scale, chi_ratio, clipped
-from privfed.core.conversation import Ask, Conversation
-from privfed.core.domain import FloatArray
-from privfed.questions.bounded_sums import RelativeSums, SumsInCells
+from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.values.domain import FloatArray
+from privfed.questions.bounded.bounded_sums import RelativeSums, SumsInCells
 
 DISTANCE_SHARE = 0.03
 """Share of a round's weight for the sum of distances, which determines the next round's clipping radius."""

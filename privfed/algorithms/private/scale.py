@@ -15,11 +15,11 @@ from math import log2, sqrt
 import numpy as np
 from scipy.stats import chi
 
-from privfed.core.conversation import Ask, Conversation, Setting
-from privfed.core.domain import Ball, FloatArray, Ranges
-from privfed.core.guarantee import Neighbours, Unit
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.domain import Ball, FloatArray, Ranges
+from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
-from privfed.questions.bounded_sums import CenterSum, DistanceHistogram, SizeSums
+from privfed.questions.bounded.bounded_sums import CenterSum, DistanceHistogram, SizeSums
 from privfed.questions.ranges import MOST_ROWS
 
 SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.01, "distance": 0.01}

@@ -19,10 +19,10 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.coreset import Coreset, clustered, coreset
 from privfed.algorithms.private.kmeans import PrivateKMeans, Start, first_radius
 from privfed.algorithms.private.scale import scaled
-from privfed.core.conversation import Conversation, Setting
-from privfed.core.domain import FloatArray, frozen_array
-from privfed.core.guarantee import Unit
-from privfed.core.statistics import Statistics
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Conversation, Setting
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
 from privfed.numerics.distances import assign
 from privfed.numerics.memberships import memberships

@@ -21,11 +21,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.memberships import check_fuzzifier, distances_alone, shares
 from privfed.privacy.bounds import (
@@ -40,7 +40,7 @@ from privfed.privacy.bounds import (
     step_of,
     truncated,
 )
-from privfed.questions.bounded_sums import SumsInCells
+from privfed.questions.bounded.bounded_sums import SumsInCells
 from privfed.questions.lloyd import check_centers
 
 

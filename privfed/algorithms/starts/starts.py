@@ -22,10 +22,10 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from privfed.core.conversation import EVERYONE, Ask, Conversation
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import ClientData, register
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import ClientData, register
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import cell_sums
 from privfed.questions.cells import CellSums, cell_layout

@@ -22,7 +22,7 @@ from privfed.cli.runs.attacking import chosen, known, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.speaking import said
-from privfed.core.files import make_folder
+from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError
 
 SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"

@@ -22,8 +22,8 @@ from privfed.cli.folder.claim import claim_of_run
 from privfed.cli.folder.run_folder import read_transcript
 from privfed.cli.options import json_file, json_option
 from privfed.cli.runs.attacking import true_rows
-from privfed.core.files import replaced
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
+from privfed.core.stored.files import replaced
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.run_dir import LOCAL
 from privfed.privacy.claim import PrivacySpent

@@ -30,11 +30,11 @@ from privfed.cli.display.progress import RoundProgress
 from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import pretty
-from privfed.core.assumptions import SIGHTS
-from privfed.core.conversation import ROUND
-from privfed.core.domain import Box
-from privfed.core.files import make_folder, replaced
-from privfed.core.transcript import Transcript
+from privfed.core.agreed.assumptions import SIGHTS
+from privfed.core.record.transcript import Transcript
+from privfed.core.roles.conversation import ROUND
+from privfed.core.stored.files import make_folder, replaced
+from privfed.core.values.domain import Box
 from privfed.data import partition
 from privfed.engines.faults import Fault
 from privfed.estimators.weighted import DWFKMeans

@@ -32,7 +32,7 @@ from privfed.cli.options import (
     words_of,
 )
 from privfed.cli.runs.fitting import carry_out, check_own, clients_of, estimator, load, show
-from privfed.core.transcript import Ended
+from privfed.core.record.transcript import Ended
 from privfed.errors import PrivFedError
 
 

@@ -14,7 +14,7 @@ from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.result import SumRow, began_of, server_saw, sum_rows
 from privfed.cli.folder.run_folder import has_transcript, pretty, read_centroids, read_run, read_transcript
 from privfed.cli.options import table_file
-from privfed.core.transcript import Ended, Transcript
+from privfed.core.record.transcript import Ended, Transcript
 from privfed.data import load_features
 from privfed.data.writing import write_table
 from privfed.numerics.distances import assign

@@ -28,8 +28,8 @@ from privfed.cli.runs.selecting import FOUND, Asked, carry_out, selection_table
 from privfed.cli.speaking import Part
 from privfed.data import ClientTables
 from privfed.errors import ArgumentError
-from privfed.estimators.indices import INDICES
-from privfed.estimators.private_selection import SHARED
+from privfed.estimators.choosing.indices import INDICES
+from privfed.estimators.choosing.private_selection import SHARED
 from privfed.federation.clients import Clients, gather
 from privfed.metrics.registry import METRICS
 from privfed.privacy.claim import one_line

@@ -14,8 +14,8 @@ from privfed.cli.display.unconverged import in_its_words
 from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result, SumRow
 from privfed.cli.folder.run_folder import RESULT, pretty
-from privfed.core.domain import FloatArray
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 

@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator
 
 from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result
-from privfed.core.domain import FloatArray
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
+from privfed.core.values.domain import FloatArray
 from privfed.experiments.report.svg import COLOURS
 from privfed.privacy.claim import PrivacySpent, noised_mark
 

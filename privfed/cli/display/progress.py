@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from privfed.core.conversation import ROUND, SCORE, Ask, Total
-from privfed.core.domain import FloatArray
-from privfed.core.question import centers_of
+from privfed.core.asking.question import centers_of
+from privfed.core.roles.conversation import ROUND, SCORE, Ask, Total
+from privfed.core.values.domain import FloatArray
 
 _RECENT = 20
 """Number of latest rounds that the time of a round is averaged over; replayed ones are soon forgotten."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from privfed.core.transcript import Asked, Transcript, has_begun
+from privfed.core.record.transcript import Asked, Transcript, has_begun
 from privfed.errors import PrivFedError
 from privfed.federation.run_dir import folders_of
 from privfed.privacy.claim import PrivacySpent, claimed, one_line

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privfed.core.files import open_file
+from privfed.core.stored.files import open_file
 from privfed.errors import RunFolderError
 
 

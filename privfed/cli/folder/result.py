@@ -15,11 +15,11 @@ import numpy as np
 from privfed import __version__
 from privfed.cli.folder.claim import to_json
 from privfed.cli.folder.run_folder import RESULT_FORMAT
-from privfed.core.assumptions import SIGHTS
-from privfed.core.conversation import Ask
-from privfed.core.domain import FloatArray
-from privfed.core.question import question_from_bytes
-from privfed.core.transcript import Began, Exchanged, Transcript
+from privfed.core.agreed.assumptions import SIGHTS
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.record.transcript import Began, Exchanged, Transcript
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
 from privfed.privacy.claim import noised_fields
 from privfed.questions.contingency import Agreement, Contingency, agreement

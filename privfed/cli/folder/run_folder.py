@@ -15,10 +15,10 @@ import msgspec
 
 from privfed.cli.declared import Declared
 from privfed.cli.folder.disk import write_new
-from privfed.core.files import make_folder
-from privfed.core.formats import Format
-from privfed.core.transcript import FILE as TRANSCRIPT
-from privfed.core.transcript import Transcript, has_begun
+from privfed.core.record.transcript import FILE as TRANSCRIPT
+from privfed.core.record.transcript import Transcript, has_begun
+from privfed.core.stored.files import make_folder
+from privfed.core.stored.formats import Format
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 

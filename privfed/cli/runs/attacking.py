@@ -13,10 +13,10 @@ from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import RUN, Source, read_run
 from privfed.cli.runs.fitting import load
-from privfed.core.domain import FloatArray
-from privfed.core.guarantee import Mechanism
-from privfed.core.transcript import Transcript
-from privfed.core.view import View
+from privfed.core.record.transcript import Transcript
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Mechanism
 from privfed.data import load_features
 from privfed.errors import ArgumentError, DataError
 

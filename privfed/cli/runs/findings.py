@@ -15,10 +15,10 @@ import numpy as np
 import privfed
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS
-from privfed.core.files import make_folder, replaced
-from privfed.core.formats import Format
-from privfed.core.transcript import FILE as TRANSCRIPT
-from privfed.core.view import View
+from privfed.core.record.transcript import FILE as TRANSCRIPT
+from privfed.core.record.view import View
+from privfed.core.stored.files import make_folder, replaced
+from privfed.core.stored.formats import Format
 from privfed.errors import RunFolderError
 
 REPORT = "attacks.json"

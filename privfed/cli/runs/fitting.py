@@ -27,15 +27,15 @@ from privfed.cli.folder.run_folder import (
     pretty,
     read_transcript,
 )
-from privfed.core.question import question_from_bytes
-from privfed.core.statistics import Statistics
-from privfed.core.transcript import Ended, Transcript
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
 from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.choosing.selection import estimator_of
 from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
-from privfed.estimators.selection import estimator_of
 from privfed.federation.clients import Clients, gather
 from privfed.protocols.registry import SECURE_SUMS, by_name
 from privfed.protocols.slotted import Slotted

@@ -30,12 +30,17 @@ from privfed.cli.folder.disk import telling_when_full, write_new
 from privfed.cli.folder.result import began_of, server_saw
 from privfed.cli.folder.run_folder import RESULT_FORMAT, Source, Word, pretty
 from privfed.cli.runs.fitting import check_same_rows
-from privfed.core.files import make_folder, replaced
+from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
 from privfed.errors import ProtocolError, ResumeError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
-from privfed.estimators.elbow import Rule
-from privfed.estimators.selection import SelectionResult, estimator_of, select_n_clusters, transcripts
+from privfed.estimators.choosing.elbow import Rule
+from privfed.estimators.choosing.selection import (
+    SelectionResult,
+    estimator_of,
+    select_n_clusters,
+    transcripts,
+)
 from privfed.experiments.report.svg import COLOURS
 from privfed.federation.clients import Clients
 from privfed.privacy.claim import noised_mark, rows_mark

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privfed.core.conversation import Ask, Conversation, Setting
-from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.roles.conversation import Ask, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates

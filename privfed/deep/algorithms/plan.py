@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privfed.core.conversation import EVERYONE, Conversation, Setting
-from privfed.core.domain import FloatArray, Ranges, frozen_array
+from privfed.core.roles.conversation import EVERYONE, Conversation, Setting
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.deep.training.local import TIMES, Training
 from privfed.deep.training.trainer import Trainer, trainer_of
 from privfed.questions.ranges import locate

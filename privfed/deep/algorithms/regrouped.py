@@ -30,9 +30,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from privfed.core.conversation import EVERYONE, Ask, Conversation, Setting, Total
-from privfed.core.domain import FloatArray, Ranges, frozen_array
-from privfed.core.statistics import Statistics
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.clustering.distances import Metric

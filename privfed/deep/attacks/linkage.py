@@ -20,10 +20,10 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
 from privfed.attacks.base.results import NotRun, Result, Truth
-from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import FloatArray
 from privfed.deep.attacks.membership import round_of
 from privfed.deep.training.rounds import Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels

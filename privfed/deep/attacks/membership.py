@@ -17,9 +17,9 @@ from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
 from privfed.attacks.membership.scores import MembershipScores
-from privfed.core.domain import FloatArray
-from privfed.core.question import Question
-from privfed.core.view import View
+from privfed.core.asking.question import Question
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from privfed.deep.training.rounds import Round
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError

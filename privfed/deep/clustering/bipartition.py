@@ -18,7 +18,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage as agglomerate
 from scipy.spatial.distance import squareform
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray
 

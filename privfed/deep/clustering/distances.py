@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 Metric = Literal["complete", "divergence", "cosine", "euclidean"]

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray
 

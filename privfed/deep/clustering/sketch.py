@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 _BLOCK = 1 << 12

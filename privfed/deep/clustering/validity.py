@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.ndimage import rotate
 from sklearn.datasets import fetch_openml, load_digits
 
-from privfed.core.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.training.trainer import Labels
 from privfed.errors import DataError
 

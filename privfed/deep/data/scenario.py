@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.data.partition import by_dirichlet
 from privfed.deep.data.images import Images
 from privfed.deep.training.trainer import Labels

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.conversation import Algorithm
-from privfed.core.domain import Domain, FloatArray
 from privfed.core.federation import Federation, Watcher
-from privfed.core.guarantee import Unit
-from privfed.core.messages import Array
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import Domain, FloatArray
+from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.estimators.claims import dp_sgd_claim
 from privfed.deep.estimators.parameters import ModelParameters
@@ -32,8 +32,8 @@ from privfed.deep.estimators.words import (
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.trainer import Labels, trainer_of
 from privfed.errors import ArgumentError, ResumeError
-from privfed.estimators.claimed import Claimed
-from privfed.estimators.not_fitted import NotFittedError
+from privfed.estimators.common.claimed import Claimed
+from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameters
 from privfed.federation.builder import (
     FederationRequest,

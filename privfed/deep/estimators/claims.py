@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.accounting import epsilon_of
 from privfed.privacy.claim import PrivacySpent

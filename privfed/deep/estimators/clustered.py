@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.conversation import Algorithm
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.conversation import Algorithm
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.deep.algorithms.averaging import Averaging
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.algorithms.regrouped import RegroupedLearning, Rule
@@ -14,7 +14,7 @@ from privfed.deep.clustering.propagation import Propagation, Similarity
 from privfed.deep.estimators.base import FederatedModel
 from privfed.deep.estimators.parameters import Comparing
 from privfed.errors import ArgumentError, PrivacyError
-from privfed.estimators.checks import check_integer, check_number
+from privfed.estimators.common.checks import check_integer, check_number
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.federation.builder import protocol_of
 from privfed.protocols.slotted import Slotted

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.deep.data.images import Images
 from privfed.deep.data.scenario import Scenario
 from privfed.deep.estimators.base import FederatedModel

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.federation import Federation, client_generator
-from privfed.core.question import Question, question_from_bytes
 from privfed.deep.training.rounds import ClusterSizes, Round
 from privfed.federation.clients import Clients
 from privfed.privacy.noised import Noised

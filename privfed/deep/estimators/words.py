@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.domain import Box, Domain
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.domain import Box, Domain
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.accounting import epsilon_of, noise_for
 from privfed.deep.training.dp_sgd import MOST_NOISE
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
-from privfed.estimators.checks import check_integer, check_number
+from privfed.estimators.common.checks import check_integer, check_number
 from privfed.privacy.privacy import Privacy
 
 LAST_ROUND = 2.0**20

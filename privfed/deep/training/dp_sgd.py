@@ -25,8 +25,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
-from privfed.core.question import ERRORS
+from privfed.core.asking.question import ERRORS
+from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import Labels, Trainer
 from privfed.privacy.accounting import LEAST_SIGMA, ROUNDING_VARIANCE
 from privfed.privacy.sampler import Integers, RandomBits, discrete_gaussian

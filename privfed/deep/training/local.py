@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData, Part, register
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import ClientData, Part, register
+from privfed.core.values.domain import FloatArray
 from privfed.deep.training.dp_sgd import MOST_NOISE, private_sgd
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privfed.core.domain import FloatArray
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import FloatArray
 
 _KEY = "privfed.deep"
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.declaration import Declaration
-from privfed.core.domain import FloatArray
-from privfed.core.question import Part, register
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import Part, register
+from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, distances_to
 from privfed.deep.clustering.sketch import sketched
 from privfed.deep.training.memory import Memory

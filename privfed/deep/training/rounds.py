@@ -20,11 +20,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from privfed.core.coarseness import Coarseness
-from privfed.core.declaration import Declaration, RowCounts
-from privfed.core.domain import FloatArray
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, distances_to
 from privfed.deep.clustering.sketch import sketched
 from privfed.deep.training.local import Training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import Labels
 
 

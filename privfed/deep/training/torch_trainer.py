@@ -18,7 +18,7 @@ import torch
 from opacus import GradSampleModule
 from opacus.validators import ModuleValidator
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.deep.training.trainer import MODELS, Labels
 from privfed.errors import ArgumentError, PrivacyError
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.domain import FloatArray
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
 Labels = npt.NDArray[np.int64]

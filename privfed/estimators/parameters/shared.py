@@ -10,10 +10,10 @@ from privfed.estimators.parameters.declaring import parameter, parameters
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from privfed.core.agreed.policy import ClientPolicy
     from privfed.core.connection import Engine
-    from privfed.core.domain import Domain
-    from privfed.core.policy import ClientPolicy
-    from privfed.core.secure_sum import SecureSum
+    from privfed.core.roles.secure_sum import SecureSum
+    from privfed.core.values.domain import Domain
     from privfed.privacy.privacy import Privacy
 
 

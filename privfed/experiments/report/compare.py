@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.formats import Format
+from privfed.core.stored.formats import Format
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent, one_line
 

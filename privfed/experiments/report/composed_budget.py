@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privfed.core.guarantee import Mechanism, Unit
+from privfed.core.values.guarantee import Mechanism, Unit
 from privfed.experiments.report.summary import Row
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.pricing import budget_of

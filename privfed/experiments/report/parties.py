@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from privfed.core.assumptions import SIGHTS
-from privfed.core.guarantee import Noise
+from privfed.core.agreed.assumptions import SIGHTS
+from privfed.core.values.guarantee import Noise
 from privfed.experiments.report.summary import Row
 from privfed.experiments.study.factories import secure_sum
 

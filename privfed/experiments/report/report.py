@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
 from privfed.experiments.report.advice import Advice, advise, telling
 from privfed.experiments.report.equal import marked
 from privfed.experiments.report.page import page

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from privfed import __version__
-from privfed.core.files import replaced
+from privfed.core.stored.files import replaced
 from privfed.experiments.report.advice import Advice
 from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.compare import FORMAT

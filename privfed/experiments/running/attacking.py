@@ -13,10 +13,10 @@ from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.registry import ATTACKS, attack_class
-from privfed.core.conversation import ROUND
-from privfed.core.guarantee import Mechanism
-from privfed.core.transcript import Transcript
-from privfed.core.view import View
+from privfed.core.record.transcript import Transcript
+from privfed.core.record.view import View
+from privfed.core.roles.conversation import ROUND
+from privfed.core.values.guarantee import Mechanism
 from privfed.experiments.study.cells import Privately, Setup
 from privfed.experiments.study.datasets import Scene
 from privfed.experiments.study.factories import estimator, secure_sum

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.salvage import PLAIN_ALGORITHM

@@ -18,8 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from privfed.attacks import ActiveAttack
 from privfed.attacks.audits import audit_units
 from privfed.attacks.registry import attack_class
-from privfed.core.domain import FloatArray
-from privfed.core.transcript import Began
+from privfed.core.record.transcript import Began
+from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
 from privfed.experiments.running.attacking import attack_clients, attack_run
 from privfed.experiments.study.cells import Setup, attack_id

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import PrivFedError
 from privfed.experiments.running.blame import faults
 from privfed.experiments.running.checking import Trial, check_attack, check_names

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from privfed.core.files import make_folder, open_file
-from privfed.core.formats import Format
+from privfed.core.stored.files import make_folder, open_file
+from privfed.core.stored.formats import Format
 from privfed.errors import RunFolderError
 from privfed.experiments.running.measure import Part
 

@@ -11,7 +11,7 @@ import msgspec
 
 import privfed
 from privfed.attacks.registry import ATTACKS
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.experiments.study.study import Attack, Data, Partition, Words
 
 FORMAT = 2

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
-from privfed.core.domain import Box, FloatArray
-from privfed.core.registry import Registry
+from privfed.core.names.registry import Registry
+from privfed.core.values.domain import Box, FloatArray
 from privfed.data import load_clients, partition
 from privfed.errors import ArgumentError, DataError
 from privfed.experiments.study.study import Data, Partition

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.secure_sum import SecureSum
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.registry import ESTIMATORS

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from privfed.core.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.errors import ArgumentError
 
 Word = bool | int | float | str | list[Any]

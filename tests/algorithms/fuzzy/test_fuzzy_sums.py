@@ -8,10 +8,10 @@ import pytest
 
 from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
-from privfed.core.conversation import Ask, Total
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.federation.clients import gather

@@ -9,9 +9,9 @@ import pytest
 
 from privfed import Box, DWFKMeans
 from privfed.algorithms.kmeans.minibatch import cohort_size
-from privfed.core.conversation import Ask, Total
 from privfed.core.federation import client_generator
-from privfed.core.transcript import Asked
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask, Total
 from privfed.errors import ArgumentError, ProtocolError
 from privfed.estimators.minibatch import FederatedMiniBatchKMeans
 from privfed.federation.clients import gather

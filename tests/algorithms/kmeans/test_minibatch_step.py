@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import Ranges
 from privfed.numerics.local_kmeans import local_updates
 from tests.some import some
 

@@ -17,8 +17,8 @@ from privfed.algorithms.kmeans.weightings import (
     register_weighting,
     weighting,
 )
-from privfed.core.question import ClientData, question_from_bytes
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.transcript import Asked
 from privfed.errors import ArgumentError, MessageError, ResumeError
 
 SOURCE = """

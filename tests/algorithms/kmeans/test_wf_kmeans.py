@@ -11,10 +11,10 @@ from privfed import DWFKMeans, EWFKMeans, WFKMeans
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.kmeans.weightings import name_of
 from privfed.algorithms.private.steps import LocalMovements
-from privfed.core.conversation import EVERYONE, Ask, Total
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import EVERYONE, Ask, Total
+from privfed.core.values.domain import Ranges
 from privfed.errors import RefusedError
 from privfed.federation.clients import gather
 from privfed.numerics.local_kmeans import LocalUpdate

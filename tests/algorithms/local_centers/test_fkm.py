@@ -12,10 +12,10 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from privfed.algorithms.local_centers.fkm import SeededMeans, SteppedMeans
-from privfed.core.conversation import Ask, Conversation, Total
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask, Conversation, Total
+from privfed.core.values.domain import Ranges
 from privfed.data.placement import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.estimators.local_centers import FKM

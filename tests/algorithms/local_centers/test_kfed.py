@@ -14,9 +14,9 @@ from privfed.algorithms.local_centers.kfed import (
     farthest_start,
     split_means,
 )
-from privfed.core.conversation import Ask, Total
-from privfed.core.question import ClientData
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Ask, Total
 from privfed.errors import DataError
 from privfed.estimators.local_centers import KFED
 from privfed.federation.clients import gather

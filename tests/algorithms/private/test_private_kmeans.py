@@ -13,11 +13,11 @@ from privfed.algorithms.private.coreset import count_share, denoised, wide_clust
 from privfed.algorithms.private.kmeans import PrivateKMeans
 from privfed.algorithms.private.rounds import lloyd_round, started
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
-from privfed.core.configuration import PrivacyTerms
-from privfed.core.conversation import Ask, Setting, Total
-from privfed.core.domain import Ball, Box, Domain, Ranges
-from privfed.core.question import ClientData
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.values.domain import Ball, Box, Domain, Ranges
 from privfed.errors import PrivacyError
 from privfed.questions.client_sizes import ClientSizes, typical_size
 

@@ -11,9 +11,9 @@ from sklearn.cluster import KMeans
 
 from privfed import Box, DWFKMeans
 from privfed.algorithms.starts.starts import KMeansCentroids
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.transcript import Asked
+from privfed.core.asking.question import ClientData
+from privfed.core.record.transcript import Asked
+from privfed.core.values.domain import Ranges
 from privfed.errors import DataError
 from privfed.questions.cells import CellSums, cells_wanted
 from tests.opened import opened

@@ -18,11 +18,11 @@ from privfed import (
 )
 from privfed.algorithms.private import steps as dp_steps
 from privfed.attacks.audits import Claim, audit_run, audit_units
-from privfed.core.question import question_from_bytes
-from privfed.core.transcript import Asked, Transcript
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.record.transcript import Asked, Transcript
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.privacy import pricing
-from privfed.questions import bounded_sums as dp_sums
+from privfed.questions.bounded import bounded_sums as dp_sums
 from tests.attacks.populations import mixture
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {

@@ -23,9 +23,9 @@ from privfed.attacks.audits import (
 )
 from privfed.attacks.audits.bounds import Rate, gaussian_delta, gaussian_epsilon, gaussian_mu
 from privfed.attacks.audits.canaries import one_run_epsilon, one_run_p_value
-from privfed.core.messages import Array
-from privfed.core.question import ClientData, question_from_bytes
-from privfed.core.transcript import Asked, Summed
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.transcript import Asked, Summed
+from privfed.core.stored.messages import Array
 from privfed.errors import ArgumentError
 from tests.attacks.populations import mixture
 

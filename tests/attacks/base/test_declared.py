@@ -11,7 +11,7 @@ from privfed.attacks import Attack, PassiveAttack, Prior, Probing, evaluate
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.reading import missing
 from privfed.attacks.registry import ATTACKS, attack_class
-from privfed.core.view import View
+from privfed.core.record.view import View
 from privfed.errors import ArgumentError
 from privfed.estimators.registry import ESTIMATORS, SHORT
 from privfed.metrics import fuzzy_davies_bouldin
@@ -104,7 +104,7 @@ def test_an_attack_of_ones_own_is_registered_by_name_or_module(monkeypatch: pyte
     monkeypatch.setitem(ATTACKS._things, "nameless", Nameless)
     assert attack_class("nameless") is Nameless and "nameless" in ATTACKS.added()
     monkeypatch.setattr(
-        "privfed.core.registry.import_module", lambda name: __import__("sys").modules[__name__]
+        "privfed.core.names.registry.import_module", lambda name: __import__("sys").modules[__name__]
     )
     assert attack_class(own) is Nameless
     with pytest.raises(ArgumentError, match="must declare name, paper, adversary, view, algorithms, prior"):

@@ -15,7 +15,7 @@ from privfed import DWFKMeans
 from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Truth, evaluate
 from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
 from privfed.attacks.base.measures import matched_rmse, matches, wasserstein
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
 from privfed.errors import ArgumentError
 from tests.attacks.figures import mixture, real
 
@@ -150,7 +150,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from privfed.attacks import Differencing, Prior
-from privfed.core.transcript import Transcript
+from privfed.core.record.transcript import Transcript
 view = Transcript.load(Path(sys.argv[1])).view("server")
 print(json.dumps(Differencing(client=0).run(view, Prior(), np.random.default_rng(0)).points.tolist()))
 """

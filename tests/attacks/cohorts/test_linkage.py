@@ -7,7 +7,7 @@ from privfed import FKM, KFED, DWFKMeans, EWFKMeans, attacks
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.cohorts.cluster_membership import even_counts
 from privfed.attacks.cohorts.linkage import signature
-from privfed.core.statistics import Statistics
+from privfed.core.asking.statistics import Statistics
 from privfed.protocols import Masked, Slotted
 from tests.attacks.populations import mixture
 

@@ -9,9 +9,9 @@ from privfed import attacks
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.inversion.equations import Equations, count_rows, independent
-from privfed.core.conversation import Ask
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.conversation import Ask
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.federation.over import open_over
 from privfed.metrics import fuzzy_davies_bouldin

@@ -8,10 +8,10 @@ from privfed import DWFKMeans, attacks
 from privfed.attacks import Prior, Truth, evaluate
 from privfed.attacks.membership.membership import Observed, matched_filter
 from privfed.attacks.membership.scores import MembershipScores, area
-from privfed.core.domain import Ranges
-from privfed.core.question import ClientData
-from privfed.core.statistics import Statistics
-from privfed.core.view import SumView, View
+from privfed.core.asking.question import ClientData
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import SumView, View
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.questions.lloyd import LloydSums
 from tests.attacks.populations import mixture

@@ -18,8 +18,8 @@ import numpy as np
 from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.attacks import NoisyDifferencing, Prior, Report, Truth, evaluate
 from privfed.attacks.posterior.results import NoisyPoints
-from privfed.core.domain import FloatArray
-from privfed.core.view import View
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import mixture, real
 
 SURE = 0.75

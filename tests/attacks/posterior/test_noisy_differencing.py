@@ -10,7 +10,7 @@ from privfed import DPKMeans, DWFKMeans
 from privfed.attacks import Differencing, NoisyDifferencing, NotRun, Prior, Truth, evaluate
 from privfed.attacks.base.measures import matches, spread
 from privfed.attacks.posterior.prior import RowPrior
-from privfed.core.domain import Ranges
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from tests.attacks.figures import fitted
 from tests.attacks.posterior.noisy_figures import Scene, attacked, iris, mixed, viewed

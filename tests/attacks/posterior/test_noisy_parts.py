@@ -16,9 +16,9 @@ from privfed.attacks.posterior.evidence import NoisyEvidence, Release, noisy_evi
 from privfed.attacks.posterior.moves import Moves
 from privfed.attacks.posterior.noisy_differencing import explains, slots_for
 from privfed.attacks.posterior.prior import RowPrior
-from privfed.core.domain import FloatArray, Ranges
-from privfed.core.question import ClientData
-from privfed.questions.bounded_sums import (
+from privfed.core.asking.question import ClientData
+from privfed.core.values.domain import FloatArray, Ranges
+from privfed.questions.bounded.bounded_sums import (
     CenterSum,
     DistanceHistogram,
     GridSums,

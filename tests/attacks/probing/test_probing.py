@@ -11,7 +11,7 @@ from privfed import Box, ClientPolicy
 from privfed.attacks import Oracle, Probing
 from privfed.attacks.probing.cumulative_profile import CumulativeProfile, pairs
 from privfed.attacks.probing.matching import joined
-from privfed.core.domain import Ranges
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, ProtocolError
 from privfed.federation.over import open_over
 from privfed.questions.lloyd import LloydSums

@@ -13,9 +13,9 @@ import numpy as np
 from sklearn import datasets
 
 from privfed.attacks import Differencing, Prior, Truth, evaluate
-from privfed.core.domain import FloatArray
-from privfed.core.statistics import Statistics
-from privfed.core.view import View
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.view import View
+from privfed.core.values.domain import FloatArray
 from tests.attacks.figures import fitted, line, real
 
 

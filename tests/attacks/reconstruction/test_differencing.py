@@ -15,7 +15,7 @@ from privfed.attacks.base.measures import matches
 from privfed.attacks.reconstruction.derivations import derive, derive_unions, surely_alone
 from privfed.attacks.reconstruction.iterative_removal import error_of, removed, typicality
 from privfed.attacks.reconstruction.residual import Residual, holds
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privfed import EWFKMeans
 from privfed.attacks import EqualWeightCounts, NotRun, Prior, Truth, evaluate
 from privfed.attacks.reconstruction.hidden_counts import hidden_counts
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import assign, cell_sums
 from tests.attacks.figures import fitted, mixture
 

@@ -5,7 +5,7 @@ import pytest
 
 from privfed.attacks import Prior, evaluate
 from privfed.attacks.base.results import NotRun, Truth
-from privfed.core.domain import Box
+from privfed.core.values.domain import Box
 from privfed.deep import DCFL, FedAvg
 from privfed.deep.attacks.linkage import LabelledTruth, SketchLinkage
 from privfed.deep.attacks.membership import ModelMembership

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privfed.core.domain import Box
+from privfed.core.values.domain import Box
 from privfed.deep import DCFL
 from privfed.deep.data.images import Images, digits, from_file
 from privfed.deep.data.scenario import Absence, Drift, Scenario, dynamic, skewed

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from privfed.core.domain import Ball, Box
+from privfed.core.values.domain import Ball, Box
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.softmax import SoftmaxRegression
 from privfed.engines.faults import Fault
@@ -81,7 +81,7 @@ def test_dcfl_is_algorithm_1_client_by_client() -> None:
     assert data.finished
 
     def update(client: int, model: np.ndarray, number: int) -> np.ndarray:
-        from privfed.core.question import ClientData
+        from privfed.core.asking.question import ClientData
 
         training = fitted._plan_.training(number)
         return training.update(ClientData(X[client], y[client]), model, np.random.default_rng(0))

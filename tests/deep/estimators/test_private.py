@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.domain import Box
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.values.domain import Box
 from privfed.deep import DCFL, IFCA, FedAvg
 from privfed.deep.training.accounting import epsilon_of, noise_for
 from privfed.errors import ArgumentError, BudgetError, PrivacyError, ResumeError
@@ -84,7 +84,7 @@ def test_at_unit_client_updates_are_noised_through_the_ledger() -> None:
 def test_a_client_refuses_to_train_more_often_than_was_planned() -> None:
     X, y = clients(4)
     fitted = FedAvg(**WORDS, protocol="plain", privacy=REHEARSED).fit(X, y)
-    from privfed.core.question import ClientData, question_from_bytes
+    from privfed.core.asking.question import ClientData, question_from_bytes
     from privfed.deep.training.memory import memory_of
     from privfed.errors import PolicyError
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from privfed.core.domain import Box
-from privfed.core.question import question_from_bytes
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.values.domain import Box
 from privfed.deep import DCFL
 from privfed.deep.training.rounds import Round
 from privfed.questions.slots import Slots

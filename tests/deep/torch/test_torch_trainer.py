@@ -10,7 +10,7 @@ from tests.deep.population import accuracy, clients, kinds, same
 torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
 pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 
-from privfed.core.domain import Box  # noqa: E402
+from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import DCFL, FedAvg  # noqa: E402
 from privfed.deep.training.accounting import epsilon_of  # noqa: E402
 from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.question import ClientData
+from privfed.core.asking.question import ClientData
 from privfed.deep.training.dp_sgd import CHARGED, STEPS, private_sgd
 from privfed.deep.training.local import Training
 from privfed.deep.training.softmax import SoftmaxRegression

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privfed import ClientPolicy
-from privfed.core.domain import Box
-from privfed.core.question import question_from_bytes
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.values.domain import Box
 from privfed.deep import CFL, DCFL, IFCA, FedAvg
 from privfed.deep.training.rounds import Round
 from tests.deep.population import clients

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tenseal.sealapi as seal
 
-from privfed.core.domain import FloatArray
+from privfed.core.values.domain import FloatArray
 from privfed.protocols.ckks.parameters import PRIME_BITS, RING
 
 Residues = npt.NDArray[np.object_]

@@ -15,7 +15,7 @@ from privfed import (
     DWFKMeans,
     Simulation,
 )
-from privfed.core.conversation import Ask, Total
+from privfed.core.roles.conversation import Ask, Total
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError
 from privfed.federation.clients import gather

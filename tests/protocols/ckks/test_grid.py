@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.core.domain import FloatArray
-from privfed.core.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, IntegrityError
 from privfed.protocols.ckks.grid import MAX_LIMBS, SlotGrid, Slots, grid_of
 from privfed.protocols.ckks.parameters import (

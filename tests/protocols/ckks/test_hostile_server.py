@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tenseal
 
-from privfed.core.configuration import Configuration
-from privfed.core.engine import ClientSide
-from privfed.core.messages import decode, encode
-from privfed.core.policy import ClientPolicy
-from privfed.core.secure_sum import Session
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import ClientSide
+from privfed.core.roles.secure_sum import Session
+from privfed.core.stored.messages import decode, encode
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.protocols import CKKS
 from privfed.protocols.ckks import cipher

@@ -13,15 +13,15 @@ import pytest
 import tenseal
 from scipy.stats import chi2_contingency
 
-from privfed.core.domain import Ranges
-from privfed.core.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
 from privfed.privacy.sampler import RehearsalBits, discrete_gaussian
 from privfed.protocols.ckks.cipher import CipherSum, Key, with_noise
 from privfed.protocols.ckks.grid import SlotGrid, grid_of
 from privfed.protocols.ckks.parameters import RING, SLOTS, Capacity
-from privfed.questions.bounded_sums import GridSums
+from privfed.questions.bounded.bounded_sums import GridSums
 from tests.default_run import slow
 from tests.protocols.ckks.padding import unpadded
 

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.engine import Client
-from privfed.core.messages import Refusal, decode, encode
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.engine import Client
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import IntegrityError, NotEnoughClientsError, RefusedError, RepeatsSpentError
 from privfed.party.state import FileStore

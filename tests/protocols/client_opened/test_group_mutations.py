@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.core.engine import Exchange, Replies
-from privfed.core.messages import decode, encode
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.messages import decode, encode
 from privfed.errors import PrivFedError
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest

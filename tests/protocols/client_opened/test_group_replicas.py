@@ -13,15 +13,15 @@ import pytest
 
 from privfed import DWFKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.core.agreement import Agreement, Registry
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Ask, Setting, Total
-from privfed.core.engine import Client
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import client_generator
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import ClientData, Question
-from privfed.core.secure_sum import Posed
-from privfed.core.statistics import Statistics
+from privfed.core.roles.conversation import Ask, Setting, Total
+from privfed.core.roles.engine import Client
+from privfed.core.roles.secure_sum import Posed
 from privfed.engines.in_process import InProcessEngine
 from privfed.errors import IntegrityError, MessageError
 from privfed.federation.builder import cohort_rule

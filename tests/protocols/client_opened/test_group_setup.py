@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from privfed.core.messages import Refusal, decode, encode
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import ArgumentError, IntegrityError, RefusedError
 from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.bindings import needed

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.domain import FloatArray
-from privfed.core.statistics import Entry, StatisticsSpec
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.protocols.crypto.fixed_point import MAX_CLIPPED, Grid, Words, grid_of
 from tests.default_run import examples

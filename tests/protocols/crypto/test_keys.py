@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privfed.protocols.masked as masking
-from privfed.core.agreement import Registry
+from privfed.core.agreed.agreement import Registry
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.fixed_point import Grid

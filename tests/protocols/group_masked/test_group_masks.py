@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privfed.core.messages import decode, encode
+from privfed.core.stored.messages import decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import IntegrityError
 from privfed.protocols.client_opened.state import Group

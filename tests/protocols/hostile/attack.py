@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-from privfed.core.configuration import CohortRule
+from privfed.core.agreed.configuration import CohortRule
 from tests.protocols.hostile import weaker
 from tests.protocols.hostile.loot import Loot
 from tests.protocols.hostile.server import Fit, HostileServer

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from privfed.core.agreement import Registry
-from privfed.core.configuration import CohortRule, Configuration, Terms
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.agreement import Registry
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from privfed.core.messages import Refusal, decode, encode
-from privfed.core.question import question_from_bytes
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     RECEIPT_BYTES,

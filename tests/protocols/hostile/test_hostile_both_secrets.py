@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import pytest
 
-from privfed.core.engine import Client
+from privfed.core.roles.engine import Client
 from privfed.party.state import MemoryStore
 from privfed.protocols.masked import checks
 from privfed.protocols.masked.state import Pending

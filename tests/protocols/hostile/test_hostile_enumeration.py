@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Terms
+from privfed.core.agreed.configuration import Terms
 from privfed.protocols.setup.rules import needed_to_open
 from tests.default_run import slow
 from tests.protocols.hostile import weaker

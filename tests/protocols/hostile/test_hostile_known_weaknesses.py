@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from privfed.core.configuration import Configuration
-from privfed.core.conversation import Total
-from privfed.core.engine import Answerer, Client
-from privfed.core.messages import decode
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import Question
-from privfed.core.secure_sum import Steps
-from privfed.core.statistics import Entry, Statistics
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Entry, Statistics
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Answerer, Client
+from privfed.core.roles.secure_sum import Steps
+from privfed.core.stored.messages import decode
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
 from privfed.errors import ArgumentError, PrivFedError

@@ -23,11 +23,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privfed.core.configuration import CohortRule
-from privfed.core.domain import Ranges
-from privfed.core.engine import Answerer
-from privfed.core.question import ClientData, Question
-from privfed.core.statistics import Statistics
+from privfed.core.agreed.configuration import CohortRule
+from privfed.core.asking.question import ClientData, Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.engine import Answerer
+from privfed.core.values.domain import Ranges
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.masked.client import MaskedClient
 from privfed.questions.lloyd import LloydSums

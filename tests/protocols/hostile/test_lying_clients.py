@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.engine import Exchange, Replies
-from privfed.core.messages import Refusal, decode, encode
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import bound

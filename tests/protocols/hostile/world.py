@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.agreement import Registry
-from privfed.core.configuration import CohortRule, Configuration, Terms
-from privfed.core.domain import Ranges
-from privfed.core.engine import Answerer, Client
-from privfed.core.policy import ClientPolicy
-from privfed.core.question import AdditiveOver, ClientData, Question, register
-from privfed.core.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.agreed.agreement import Registry
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.engine import Answerer, Client
+from privfed.core.values.domain import Ranges
 from privfed.party.state import MemoryStore
 from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.masked.client import MaskedClient

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed.core.conversation import Ask
-from privfed.core.engine import Client, Exchange, Replies
 from privfed.core.federation import Federation
-from privfed.core.messages import Refusal, decode
-from privfed.core.transcript import Exchanged, Transcript
+from privfed.core.record.transcript import Exchanged, Transcript
+from privfed.core.roles.conversation import Ask
+from privfed.core.roles.engine import Client, Exchange, Replies
+from privfed.core.stored.messages import Refusal, decode
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine
 from privfed.party.state import FileStore, MemoryStore

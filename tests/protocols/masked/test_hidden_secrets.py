@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privfed.core.transcript import Exchanged
+from privfed.core.record.transcript import Exchanged
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PrivFedError
 from privfed.protocols import Masked

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed.core.messages import decode
+from privfed.core.stored.messages import decode
 from privfed.errors import MessageError
 from privfed.protocols.masked.messages import Prepared
 from privfed.protocols.masked.state import CODEC, State

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from privfed.core.engine import Exchange, Replies
-from privfed.core.messages import Refusal, decode, encode
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import MessageError
 from privfed.protocols import Masked, Plain

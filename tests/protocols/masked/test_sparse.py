@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privfed.core.engine import Exchange
-from privfed.core.messages import Refusal, decode
-from privfed.core.transcript import Summed
+from privfed.core.record.transcript import Summed
+from privfed.core.roles.engine import Exchange
+from privfed.core.stored.messages import Refusal, decode
 from privfed.engines.faults import Fault
 from privfed.errors import NotEnoughClientsError
 from privfed.protocols import Masked

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.core.messages import decode
+from privfed.core.stored.messages import decode
 from privfed.engines.faults import Fault
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError
 from privfed.protocols import Masked

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privfed.core.agreement import Registry
-from privfed.core.configuration import CohortRule, Configuration, Terms
+from privfed.core.agreed.agreement import Registry
+from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.errors import ArgumentError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import digest

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, DWFKMeans
-from privfed.core.configuration import Terms
-from privfed.core.policy import ClientPolicy
+from privfed.core.agreed.configuration import Terms
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
 from privfed.protocols import Masked, Plain, by_name

@@ -1,0 +1,316 @@
+"""The configuration that the parties of a fit agree on and sign before it begins.
+
+Bounds that protect a client are absolute numbers, never fractions of a client list that a server relays.
+Cohorts follow from the configuration alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+from privfed.core.asking.justified import most_cells, most_centers
+from privfed.core.asking.question import Part, Question
+from privfed.core.asking.statistics import Entry, StatisticsSpec
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Array, encode
+from privfed.core.values.domain import Ranges, check_private
+from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.errors import ArgumentError
+
+
+class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Determines the clients that are asked in round t >= 1; label 0 stands for all clients.
+
+    Args:
+        kind: "all"; "sampled" (`size` clients a round, drawn by hash from `seed` and the names); or
+            "schedule" (the lists of `rounds` in order, then again from the first).
+        size: clients a round, for "sampled".
+        seed: agreed on by the parties, not chosen by the server: a server that chose it could try seeds
+            until its colluders fill a cohort.
+        rounds: lists of client positions, for "schedule".
+    """
+
+    kind: Literal["all", "sampled", "schedule"] = "all"
+    size: int = 0
+    seed: int = 0
+    rounds: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "sampled" and self.size < 1:
+            raise ArgumentError(f"a sampled cohort needs at least one client, got size={self.size}.")
+        if self.kind == "schedule" and not self.rounds:
+            raise ArgumentError("a schedule needs at least one round.")
+        for members in self.rounds:
+            if not members or len(set(members)) != len(members) or min(members) < 0:
+                raise ArgumentError(f"a round lists client positions, each once; got {members}.")
+
+    def cohort(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the positions of the clients in the cohort with this label, ascending."""
+        if label < 0:
+            raise ArgumentError(f"a cohort's label is at least 0, got {label}.")
+        if label == 0 or self.kind == "all":
+            return tuple(range(len(clients)))
+        if self.kind == "schedule":
+            return tuple(sorted(self.rounds[(label - 1) % len(self.rounds)]))
+        return self._draw(label, clients)
+
+    def _draw(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
+        # The clients with the smallest hashes of their names, so that the order of the list has no effect.
+        start = b"privfed cohort|%d|%d|" % (self.seed, label)
+        ranked = sorted(
+            range(len(clients)), key=lambda i: hashlib.sha256(start + clients[i].encode()).digest()
+        )
+        return tuple(sorted(ranked[: self.size]))
+
+    def fixed(self, n_clients: int) -> bool:
+        """Say whether cohorts are fixed groups, so that no combination of totals isolates a smaller group.
+
+        This holds if any two cohorts are equal or disjoint, and if the clients in no cohort, whose total
+        follows from everyone's total by subtraction, are none or at least as many as the smallest cohort.
+        """
+        if self.kind == "sampled":
+            return self.size >= n_clients
+        groups = {frozenset(members) for members in self.rounds}
+        apart = sum(map(len, groups)) == len(frozenset().union(*groups))
+        left = n_clients - sum(map(len, groups)) if groups else 0
+        return apart and (left == 0 or left >= min(map(len, groups)))
+
+    def smallest(self, n_clients: int) -> int:
+        """Return the size of the smallest cohort that the rule names."""
+        if self.kind == "sampled":
+            return self.size
+        return min((len(members) for members in self.rounds), default=n_clients)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The bounds that a secure sum guarantees to a client (notation of docs/protocols/masked.md).
+
+    Args:
+        min_clients: fewest clients in the list, and in a cohort, that a client accepts (n_min).
+        colluders: most clients of the smallest cohort that are assumed to collude with the server (c); the
+            secure sum states how many more it withstands in a larger cohort.
+        honest: smallest group of honest clients that a client agrees to be summed with (m).
+        max_sums: most sums that a client answers in a fit (R).
+        threshold: fewest clients that must remain to open a sum; 0 for the smallest safe number.
+        repeats: how often in a fit a sum may be asked again without the clients that dropped out of it,
+            where masks are not recovered. It is bounded since whoever reads two totals that differ by one
+            client learns that client's answer.
+        slotted: how many sums of a fit may show every contribution, unlinked to its client.
+        slot_contributors: fewest clients in such a sum.
+        dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
+            mask graphs.
+    """
+
+    min_clients: int = 1
+    colluders: int = 0
+    honest: int = 1
+    max_sums: int = 1 << 20
+    threshold: int = 0
+    dropouts: float = 0.1
+    repeats: int = 0
+    slotted: int = 0
+    slot_contributors: int = 0
+
+    def __post_init__(self) -> None:
+        lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
+        lows |= dict.fromkeys(("min_clients", "honest", "max_sums"), 1)
+        for name, low in lows.items():
+            if getattr(self, name) < low:
+                raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
+        if not 0 <= self.dropouts < 1:
+            raise ArgumentError(f"dropouts must lie in [0, 1), got dropouts={self.dropouts}.")
+
+
+class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tells the server what it must know, and no more, to add noise to one sum that it cannot read.
+
+    Each field has one value an entry. Sigma and ranges are in steps of the entry's grid, so that they do not
+    reveal a scale that depends on totals.
+
+    Args:
+        sizes: number of values of each entry.
+        sigma: standard deviation of the noise.
+        low: lowest value of a client's answer.
+        high: highest value of a client's answer.
+    """
+
+    sizes: tuple[int, ...]
+    sigma: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def spec(self) -> StatisticsSpec:
+        """Layout and ranges of the sum; its entries are named by their positions."""
+        lines = zip(self.sizes, self.low, self.high, strict=True)
+        return StatisticsSpec(
+            *(Entry(str(i), (size,), low, high, 1.0) for i, (size, low, high) in enumerate(lines))
+        )
+
+
+class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The differential privacy guarantee for which all totals of a fit are noised.
+
+    Args:
+        epsilon: of the guarantee for all totals of the fit together.
+        delta: of the same guarantee.
+        unit: what is protected.
+        neighbours: which changes of that unit the guarantee compares.
+        noise: who adds it.
+        budget: what all releases may cost together: mu^2 of the Gaussian-DP curve through (epsilon, delta);
+            for Skellam noise the smaller budget of the Renyi bound.
+        rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
+        schedule: the server's noise for each sum of the fit, fixed before the first; empty for other noise.
+        mechanism: distribution of the noise.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    neighbours: Neighbours
+    noise: Noise
+    budget: float
+    rehearsal: bool = False
+    schedule: tuple[AddedNoise, ...] = ()
+    mechanism: Mechanism = Mechanism.GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
+            raise ArgumentError(
+                f"privacy needs epsilon > 0, delta in (0, 1) and a positive budget, got "
+                f"epsilon={self.epsilon}, delta={self.delta}, budget={self.budget}."
+            )
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that the parties of a fit agree on, and sign.
+
+    Args:
+        protocol: name of the secure sum.
+        algorithm: the algorithm and its parameters, as canonical text.
+        clients: names of the clients; a client's position in it is its number on the wire.
+        n_features: number of columns.
+        n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger; it
+            bounds the centers and cells of questions (`privfed.core.asking.justified`). None for metrics.
+        cohorts: the rule that determines each round's clients.
+        terms: the bounds that protect a client.
+        seed: of the clients' simulation randomness, together with client name and index of the sum.
+        low: lowest value of each feature where a domain is declared.
+        high: highest value of each feature where a domain is declared.
+        max_rows: bound on the rows of a client where one is declared.
+        privacy: the differential privacy guarantee for all totals; None where none is claimed.
+    """
+
+    protocol: str
+    algorithm: str
+    clients: tuple[str, ...]
+    n_features: int
+    n_clusters: int | None = None
+    cohorts: CohortRule = CohortRule()
+    terms: Terms = Terms()
+    seed: int = 0
+    low: Array | None = None
+    high: Array | None = None
+    max_rows: int | None = None
+    privacy: PrivacyTerms | None = None
+
+    @property
+    def noising(self) -> int:
+        """How many draws of a question's noise every opened sum is guaranteed to contain."""
+        alone = self.privacy is not None and self.privacy.noise != Noise.DISTRIBUTED
+        return 1 if alone else self.terms.honest
+
+    @property
+    def noised_by_server(self) -> bool:
+        """Whether the server adds the noise, and clients answer without."""
+        return self.privacy is not None and self.privacy.noise == Noise.SERVER
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a domain is declared whose numbers keep sensitivity bounds valid (`check_private`)."""
+        if self.low is None or self.high is None:
+            return False
+        try:
+            low, high = self.low.to_numpy(), self.high.to_numpy()
+            check_private(low, high)
+        except (ArgumentError, ValueError):
+            return False
+        return low.shape == high.shape == (self.n_features,) and bool((low <= high).all())
+
+    def check_clients(self) -> None:
+        """Check a configuration that came from elsewhere: its clients, and cohorts of them.
+
+        Raises:
+            ArgumentError: no clients, two of one name, no columns, or a cohort of clients it does not list.
+        """
+        n_clients = len(self.clients)
+        if not n_clients or len(set(self.clients)) < n_clients or self.n_features < 1:
+            raise ArgumentError(
+                f"a configuration needs columns, and clients of different names; got n_features="
+                f"{self.n_features}, {n_clients} clients of {len(set(self.clients))} names."
+            )
+        highest = max((max(members) for members in self.cohorts.rounds), default=0)
+        if highest >= n_clients or self.cohorts.size > n_clients:
+            raise ArgumentError(
+                f"the cohorts of a configuration go beyond its {n_clients} clients: a schedule up to "
+                f"position {highest}, {self.cohorts.size} clients drawn a round."
+            )
+
+    def to_bytes(self) -> bytes:
+        """Return the configuration as bytes, the same for all who hold it."""
+        return _CODEC.to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Configuration:
+        """Return the configuration that `to_bytes` wrote.
+
+        Raises:
+            ArgumentError: damaged, or clients and cohorts that do not fit together.
+            FormatError: of another version.
+        """
+        read = _CODEC.from_bytes(data)
+        read.check_clients()
+        return read
+
+    def digest(self) -> bytes:
+        """Return SHA-256 of the configuration, 32 bytes."""
+        return hashlib.sha256(b"privfed configuration|" + encode(self)).digest()
+
+    def cohort(self, label: int) -> tuple[int, ...]:
+        """Return the positions of the clients in the cohort with this label, ascending."""
+        return self.cohorts.cohort(label, self.clients)
+
+    def allows_ranges(self, question: Question) -> bool:
+        """Say whether a question's ranges equal the declared ones; without declared ones, any are allowed."""
+        ranges = question.ranges
+        if ranges.n_features != self.n_features:
+            return False
+        if self.low is not None and self.low.data != ranges.low.tobytes():
+            return False
+        if self.high is not None and self.high.data != ranges.high.tobytes():
+            return False
+        return self.max_rows is None or self.max_rows == ranges.rows
+
+    @property
+    def box(self) -> Ranges | None:
+        """The declared domain's bounding box; None where none is declared."""
+        if self.low is None or self.high is None:
+            return None
+        return Ranges(self.low.to_numpy(), self.high.to_numpy(), self.max_rows or 1)
+
+    def unjustified(self, asked: Question | Part) -> str | None:
+        """Return of what a question or part names more than is justified: "centers", "cells", or None."""
+        declared = asked.declaration
+        if declared is None or self.privacy is not None:
+            return None
+        centers = max((len(one) for one in declared.centers), default=0)
+        if max(centers, declared.n_clusters) > most_centers(self.n_clusters):
+            return "centers"
+        most = most_cells(self.n_clusters, self.n_features, len(self.clients), self.max_rows)
+        return "cells" if declared.n_cells > most else None
+
+
+_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 1)

@@ -1,0 +1,140 @@
+"""A client's own policy: what it answers, whatever the other parties agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.question import Question, parts_of, wire_name
+from privfed.core.values.domain import Ball, Box, Domain
+from privfed.core.values.numbers import check_whole
+from privfed.errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPolicy:
+    """States what a client answers, whatever the others agree on. Refusals never depend on its data.
+
+    The parameters from `fixed_cohorts` on are defences (`privfed.party.guard`, docs/threat-model.md): each
+    counters an attack, none is a guarantee.
+
+    Args:
+        questions: names of the questions that it answers, nested ones included; None for all that it knows.
+        min_clients: fewest clients in the list, and in a cohort, that it joins.
+        min_honest: smallest group of honest clients that it agrees to be summed with.
+        min_colluders: how many colluding clients its sums must at least withstand.
+        max_sums: most sums that it answers in a fit; None to accept the configuration's number.
+        domain: domain that every question's ranges must equal; None to accept the configuration's.
+        fixed_cohorts: join only where cohorts are fixed groups of clients, so that no combination of totals
+            isolates a smaller group (against disaggregation).
+        max_answers: most questions that it answers in a fit (against differencing and probing).
+        max_jumps: most jumps that it answers in a fit: far movements of the centroids from one question to
+            the next, as at a restart, and changes of the cells that rows are counted in. It needs a declared
+            domain.
+        probing_guard: refuse centroids on a line or far outside the domain (against probing). It needs a
+            domain that the configuration or this policy declares.
+        min_count: groups of fewer of its rows are answered as empty in every question: clusters, cells, the
+            rows of its own local centers, rows beyond its range. A client with fewer rows in all answers as
+            one without rows. 1 suppresses nothing.
+        count_multiple: counts of rows are rounded to multiples of it, and sums are scaled along; 1 changes
+            nothing.
+    """
+
+    questions: frozenset[str] | None = None
+    min_clients: int = 1
+    min_honest: int = 1
+    min_colluders: int = 0
+    max_sums: int | None = None
+    domain: Domain | None = None
+    fixed_cohorts: bool = False
+    max_answers: int | None = None
+    max_jumps: int | None = None
+    probing_guard: bool = False
+    min_count: int = 1
+    count_multiple: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("min_clients", "min_honest", "min_count", "count_multiple"):
+            check_whole(name, getattr(self, name), 1)
+        check_whole("min_colluders", self.min_colluders, 0)
+        for name in ("max_sums", "max_answers", "max_jumps"):
+            check_whole(name, getattr(self, name), 0, or_none=True)
+        for name in ("fixed_cohorts", "probing_guard"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"{name} must be True or False, got {name}={getattr(self, name)!r}.")
+        if self.domain is not None and not isinstance(self.domain, Box | Ball):
+            raise ArgumentError(f"domain must be None or a Box or Ball, got domain={self.domain!r}.")
+        self._check_questions()
+
+    def _check_questions(self) -> None:
+        named = self.questions is None or isinstance(self.questions, frozenset | set | list | tuple)
+        if not named or not all(isinstance(one, str) for one in self.questions or ()):
+            raise ArgumentError(
+                f"questions must be None or a set of names of questions, got {self.questions!r}."
+            )
+
+    @property
+    def guards(self) -> bool:
+        """Whether each question or answer must be checked by `privfed.party.guard`."""
+        return self.max_answers is not None or self.measures or self.coarsens
+
+    @property
+    def coarseness(self) -> Coarseness | None:
+        """How coarse the answers are; None where they are exact."""
+        coarse = self.min_count > 1 or self.count_multiple > 1
+        return Coarseness(self.min_count, self.count_multiple) if coarse else None
+
+    @property
+    def coarsens(self) -> bool:
+        """Whether answers are changed in a way that depends on the data."""
+        return self.coarseness is not None
+
+    @property
+    def measures(self) -> bool:
+        """Whether the positions of centroids are checked against the domain."""
+        return self.probing_guard or self.max_jumps is not None
+
+    def refuses_configuration(self, configuration: Configuration) -> str | None:
+        """Return the code of the refusal to join, or None."""
+        terms = configuration.terms
+        smallest = min(len(configuration.clients), configuration.cohorts.smallest(len(configuration.clients)))
+        if smallest < self.min_clients:
+            return "policy:min_clients"
+        if terms.honest < self.min_honest:
+            return "policy:min_honest"
+        if terms.colluders < self.min_colluders:
+            return "policy:min_colluders"
+        if self.max_sums is not None and terms.max_sums > self.max_sums:
+            return "policy:max_sums"
+        if self.fixed_cohorts and not configuration.cohorts.fixed(len(configuration.clients)):
+            return "policy:cohorts"
+        if self.coarsens and configuration.privacy is not None:
+            # Coarsening depends on the data outside the noised totals, which would void the guarantee.
+            return "policy:coarse"
+        if self.measures and self.domain is None and configuration.box is None:
+            return "policy:domain"
+        if configuration.noised_by_server and self.measures:
+            # Refusals by centroids depend on totals, and the server, which knows its noise, would see them.
+            return "policy:guards"
+        if configuration.privacy is not None and not configuration.bounded:
+            return "policy:domain"
+        return None
+
+    def refuses_question(self, question: Question, configuration: Configuration) -> str | None:
+        """Return the code of the refusal to answer, or None. All nested questions must pass too."""
+        for asked in parts_of(question):
+            unjustified = configuration.unjustified(asked)
+            if unjustified is not None:
+                return f"policy:{unjustified}"
+            if not isinstance(asked, Question):
+                continue
+            if self.questions is not None and wire_name(type(asked)) not in self.questions:
+                return "policy:question"
+            if not configuration.allows_ranges(asked):
+                return "policy:ranges"
+            if self.domain is not None:
+                low, high = self.domain.bounds(asked.ranges.n_features)
+                if low.tolist() != asked.ranges.low.tolist() or high.tolist() != asked.ranges.high.tolist():
+                    return "policy:ranges"
+        return None

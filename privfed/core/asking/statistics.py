@@ -1,0 +1,159 @@
+"""Statistics that add up, and the specification of their layout and ranges.
+
+Law (`tests/core/test_statistics.py`): for all statistics a, b of one specification,
+`spec.unflatten(spec.flatten(a) + spec.flatten(b)) == a + b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.errors import ArgumentError
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Statistics(Mapping[str, FloatArray]):
+    """A frozen mapping of names to float64 arrays; two of the same layout are added entry by entry."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, **arrays: npt.ArrayLike) -> None:
+        self._arrays = MappingProxyType({name: frozen_array(array) for name, array in arrays.items()})
+
+    @classmethod
+    def views(cls, layout: Layout, vector: FloatArray) -> Statistics:
+        """Return statistics of a layout whose arrays are views of a read-only flat vector."""
+        arrays, start = {}, 0
+        for name, shape in layout:
+            arrays[name] = vector[start : (start := start + prod(shape))].reshape(shape)
+        made = cls()
+        made._arrays = MappingProxyType(arrays)
+        return made
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if self.layout != other.layout:
+            raise ArgumentError(
+                f"statistics of different layouts do not add: {self.layout} and {other.layout}."
+            )
+        return Statistics(**{name: self[name] + other[name] for name in self})
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes, in order."""
+        return tuple((name, array.shape) for name, array in self._arrays.items())
+
+    def __repr__(self) -> str:
+        return f"Statistics({', '.join(f'{name}{list(shape)}' for name, shape in self.layout)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One named array of a specification, with the range that a client's answer keeps to.
+
+    Args:
+        name: name of the array.
+        shape: its shape.
+        low: smallest value of each entry in one client's answer; broadcasts to `shape`.
+        high: largest value of each entry in one client's answer; broadcasts to `shape`.
+        resolution: coarsest quantisation step of the fixed-point grid that is acceptable; broadcasts to
+            `shape`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    low: npt.ArrayLike
+    high: npt.ArrayLike
+    resolution: npt.ArrayLike
+
+    def __post_init__(self) -> None:
+        for field in ("low", "high", "resolution"):
+            array = np.broadcast_to(np.asarray(getattr(self, field), dtype=np.float64), self.shape)
+            if not np.isfinite(array).all():
+                raise ArgumentError(f"{field} of entry {self.name!r} must be finite.")
+            object.__setattr__(self, field, frozen_array(array))
+        if np.any(np.asarray(self.low) > np.asarray(self.high)):
+            raise ArgumentError(f"entry {self.name!r} has a low above its high.")
+        if np.any(np.asarray(self.resolution) <= 0):
+            raise ArgumentError(f"entry {self.name!r} needs a positive resolution.")
+
+
+class StatisticsSpec:
+    """Names, shapes and per-entry ranges of one question's statistics; fixes the flat layout.
+
+    Args:
+        entries: the named arrays, in the order of the flat layout.
+    """
+
+    def __init__(self, *entries: Entry) -> None:
+        if not entries or len({entry.name for entry in entries}) != len(entries):
+            raise ArgumentError("a specification needs at least one entry, and each name once.")
+        self.entries = entries
+        self.size = sum(prod(entry.shape) for entry in entries)
+        self.low = self._flat("low")
+        self.high = self._flat("high")
+        self.resolution = self._flat("resolution")
+        self.layout = tuple((entry.name, entry.shape) for entry in entries)
+        """Names and shapes, in order."""
+
+    def _flat(self, field: str) -> FloatArray:
+        return frozen_array(np.concatenate([np.ravel(getattr(entry, field)) for entry in self.entries]))
+
+    def check(self, statistics: Statistics) -> None:
+        """Check names and shapes.
+
+        Raises:
+            ArgumentError: the statistics have another layout.
+        """
+        if statistics.layout != self.layout:
+            raise ArgumentError(
+                f"statistics have layout {statistics.layout}, the question asks for {self.layout}."
+            )
+
+    def flatten(self, statistics: Statistics) -> FloatArray:
+        """Return the statistics as one float64 vector of shape (size,).
+
+        Raises:
+            ArgumentError: the statistics have another layout.
+        """
+        self.check(statistics)
+        return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
+
+    def unflatten(self, vector: FloatArray) -> Statistics:
+        """Return the statistics of a flat float64 vector of shape (size,), the inverse of `flatten`.
+
+        Raises:
+            ArgumentError: the vector has another shape.
+        """
+        if vector.shape != (self.size,):
+            raise ArgumentError(f"a vector of shape {vector.shape} does not fit {self.size} entries.")
+        return Statistics.views(self.layout, frozen_array(vector))
+
+    def clip(self, vector: FloatArray) -> tuple[FloatArray, int]:
+        """Clip a flat answer to its ranges; return it with the number of values that were outside."""
+        if self.holds(vector):
+            return vector, 0
+        clipped = np.clip(vector, self.low, self.high)
+        return clipped, int(np.count_nonzero(clipped != vector))
+
+    def holds(self, vectors: FloatArray) -> bool:
+        """Say whether flat answers, float64 of shape (..., size), lie in their ranges; NaN never does."""
+        return bool((vectors >= self.low).all() and (vectors <= self.high).all())

@@ -1,0 +1,1 @@
+"""How names become code: registries, lazy imports, and the check that a name keeps its meaning."""

@@ -1,0 +1,319 @@
+"""The append-only record of a run, and the views that parties have of it.
+
+It keeps questions, totals and plain answers in full; of masked or encrypted bytes, their length and hash. It
+never holds a key or a seed of claimed noise. On disk it has one JSON record a line (`transcript.jsonl`), and
+only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from privfed.core.agreed.assumptions import COLLECT
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.statistics import Statistics
+from privfed.core.record.records import (
+    FORMAT,
+    AnyRecord,
+    Asked,
+    Began,
+    Ended,
+    Exchanged,
+    Kind,
+    Sent,
+    Summed,
+    decode,
+    encode,
+    question_of,
+    total_of,
+    unwire,
+    wire,
+)
+from privfed.core.record.view import SumView, View
+from privfed.core.roles.conversation import Ask, Total
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.files import make_folder, open_file
+from privfed.core.stored.messages import Array
+from privfed.errors import ArgumentError, ResumeError, RunFolderError
+
+__all__ = ["FILE", "Asked", "Began", "Ended", "Exchanged", "Summed", "Transcript", "has_begun"]
+
+FILE = "transcript.jsonl"
+
+
+def has_begun(folder: Path) -> bool:
+    """Say whether a run has begun in a folder, that is, whether its transcript has a complete first line.
+
+    Nothing is agreed on or asked before that line is written, so that a new run may begin there.
+    """
+    try:
+        with (folder / FILE).open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
+
+
+class Transcript:
+    """The record of one run, in memory and, with a folder, on disk.
+
+    Args:
+        folder: where to keep `transcript.jsonl`; None keeps it in memory only.
+        record: "digests", or "messages" to keep masked and encrypted bytes whole.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, record: Literal["digests", "messages"] = "digests"
+    ) -> None:
+        self.records: list[AnyRecord] = []
+        self._whole = record == "messages"
+        self._path = None if folder is None else folder / FILE
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, mend: bool = False, record: Literal["digests", "messages"] = "digests"
+    ) -> Transcript:
+        """Read a run's transcript; a last line cut off by a crash is left out.
+
+        Args:
+            folder: the run's folder.
+            mend: also cut the incomplete line off the file, so that the run can be resumed.
+            record: how to record the messages that follow, as for the constructor.
+
+        Raises:
+            RunFolderError: there is no transcript, a line of it is damaged, its lines do not fit together,
+                or this privfed cannot read its format, or with `mend` cannot resume a run of it.
+        """
+        transcript = cls(folder, record)
+        path = folder / FILE
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except OSError:
+            raise RunFolderError(f"{folder} holds no {FILE}; name the folder of a run.") from None
+        kept = 0
+        for number, line in enumerate(lines, start=1):
+            if number == len(lines) and not line.endswith(b"\n"):
+                break
+            try:
+                transcript.records.append(decode(line))
+            except (msgspec.MsgspecError, ValueError):
+                raise RunFolderError(
+                    f"{path}, line {number}, is damaged; restore the file or start anew."
+                ) from None
+            kept += len(line)
+        if not transcript.records or not isinstance(transcript.records[0], Began):
+            raise RunFolderError(f"{path} does not begin with a run's configuration; start anew.")
+        transcript.records[0].check_format(path, resumes=mend)
+        transcript.totals()
+        if mend:
+            make_folder(folder, ours=True)
+            with open_file(path, "r+b") as file:
+                file.truncate(kept)
+        return transcript
+
+    def _append(self, record: AnyRecord, durable: bool = False) -> None:
+        self.records.append(record)
+        if self._path is None:
+            return
+        with open_file(self._path, "ab") as file:
+            file.write(encode(record) + b"\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+    def begin(
+        self,
+        configuration: Configuration,
+        opens_to: str,
+        reveals: str,
+        answer_stages: tuple[str, ...] = (COLLECT,),
+    ) -> None:
+        """Record the agreement of the run.
+
+        Args:
+            configuration: what the parties agreed on.
+            opens_to: who can read totals.
+            reveals: what the opener sees.
+            answer_stages: names of the stages in which clients answer.
+
+        Raises:
+            RunFolderError: a run has begun in the folder.
+        """
+        if self._path is not None:
+            if has_begun(self._path.parent):
+                raise RunFolderError(
+                    f"{self._path.parent} already holds a run; resume it or name another folder."
+                )
+            # A crash may have left an incomplete first line, which records no agreement.
+            self._path.unlink(missing_ok=True)
+            make_folder(self._path.parent)
+        self._append(
+            Began(
+                version=FORMAT,
+                configuration=configuration,
+                opens_to=opens_to,
+                reveals=reveals,
+                answer_stages=answer_stages,
+            ),
+            durable=True,
+        )
+
+    def check_agreement(self, configuration: Configuration) -> None:
+        """Check that the run has this configuration.
+
+        Raises:
+            ResumeError: it has another one.
+        """
+        if self.configuration != configuration:
+            raise ResumeError(
+                "the transcript is of another run: clients, parameters and protocol must be the same. Resume "
+                "it with those that it began with, or begin a new run in another folder."
+            )
+
+    def asked(self, index: int, ask: Ask, clients: tuple[int, ...]) -> None:
+        """Record a question before it is sent."""
+        self._append(
+            Asked(
+                index=index,
+                question=ask.question.to_bytes(),
+                cohort=ask.cohort,
+                clients=clients,
+                purpose=ask.purpose,
+            )
+        )
+
+    def exchanged(self, index: int, exchange: Exchange, replies: Replies) -> None:
+        """Record one exchange."""
+        down, up = self._sent(exchange.requests.items()), self._sent(replies)
+        self._append(Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up))
+
+    def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[Sent, ...]:
+        return tuple(
+            Sent(client, len(data), hashlib.sha256(data).hexdigest(), data if self._whole else None)
+            for client, data in messages
+        )
+
+    def summed(self, index: int, total: Total) -> None:
+        """Record an opened total; on disk it is durable when this returns."""
+        shown = total.contributions
+        record = Summed(
+            index=index,
+            statistics=wire(total.statistics),
+            contributors=total.contributors,
+            dropped=dict(total.dropped),
+            clipped=total.clipped,
+            rejected=dict(total.rejected),
+            contributions=None if shown is None else {i: wire(statistics) for i, statistics in shown.items()},
+            attempts=total.attempts,
+        )
+        self._append(record, durable=True)
+
+    def ended(self, result: Mapping[str, Array]) -> None:
+        """Record the public result."""
+        self._append(Ended(result=dict(result)), durable=True)
+
+    @property
+    def configuration(self) -> Configuration:
+        """What the parties agreed on."""
+        return self._began().configuration
+
+    def _began(self) -> Began:
+        if not self.records or not isinstance(self.records[0], Began):
+            raise RunFolderError("the transcript is empty: no run has begun.")
+        return self.records[0]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the records of one kind, in order."""
+        return [record for record in self.records if isinstance(record, kind)]
+
+    def totals(self) -> list[tuple[Asked, Total]]:
+        """Return each opened sum, in order, with the question that asked for it."""
+        asked = self._asked()
+        try:
+            return [(asked[r.index], total_of(r)) for r in self.of(Summed)]
+        except (KeyError, ValueError):
+            where = "the transcript" if self._path is None else str(self._path)
+            raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
+
+    def _asked(self) -> dict[int, Asked]:
+        """Return the last question of each index, since a resumed run repeats an interrupted sum."""
+        return {record.index: record for record in self.of(Asked)}
+
+    def view(self, party: str = "server", colluding: Iterable[int] = ()) -> View:
+        """Return what one party saw of the run.
+
+        Where clients open the totals, the transcript is kept on their side: the server alone saw none of its
+        questions and totals, and every client saw all of them, including those of sums without it. Otherwise
+        a client saw the questions to its cohorts. Encrypted answers are not in the view, although with one
+        key for all clients (`ckks`) a server with a colluder could decrypt each of them.
+
+        Args:
+            party: "server", "observer" (who sees the final model only) or "clients" (what the
+                colluding clients see together).
+            colluding: positions of clients that tell the party all they know.
+
+        Returns:
+            The view. It has the colluders' own statistics where the sum showed them; otherwise the
+            attacker, who has its colluders' data, can compute them from the questions in the view.
+        """
+        if party not in ("server", "observer", "clients"):
+            raise ArgumentError(f'party must be "server", "observer" or "clients", got {party!r}.')
+        began, colluders = self._began(), tuple(sorted(set(colluding)))
+        unknown = [i for i in colluders if not 0 <= i < len(began.configuration.clients)]
+        if unknown:
+            raise ArgumentError(
+                f"clients {unknown} are not in this run of {len(began.configuration.clients)}."
+            )
+        ended = [record for record in self.records if isinstance(record, Ended)]
+        result = {name: array.to_numpy() for name, array in ended[-1].result.items()} if ended else {}
+        if party == "observer" and not colluders:
+            return View("observer", (), began.configuration.clients, (), result)
+        server, opens = party == "server", began.opens_to == "clients"
+        reads_totals = began.opens_to == party or (opens and bool(colluders))
+        # Where clients open totals, they derive the questions themselves: a server only relays messages.
+        reads_questions = reads_totals or (server and not opens)
+        sums = tuple(
+            self._sum_view(r, server, reads_totals, reads_questions, colluders)
+            for r in self._asked().values()
+        )
+        return View(
+            party, colluders, began.configuration.clients, sums, result if reads_totals or not opens else {}
+        )
+
+    def _sum_view(
+        self,
+        asked: Asked,
+        server: bool,
+        reads_totals: bool,
+        reads_questions: bool,
+        colluders: tuple[int, ...],
+    ) -> SumView:
+        summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
+        asks = reads_questions or not set(asked.clients).isdisjoint(colluders)
+        answers: dict[int, Statistics] = {}
+        if summed is not None and summed.contributions is not None:
+            shown = summed.contributions.items()
+            answers = {i: unwire(arrays) for i, arrays in shown if server or i in colluders}
+        return SumView(
+            index=asked.index,
+            purpose=asked.purpose if asks else "",
+            question=question_of(asked) if asks else None,
+            cohort=asked.clients,
+            contributors=summed.contributors if summed and (server or reads_totals) else (),
+            total=unwire(summed.statistics) if summed and reads_totals else None,
+            answers=answers,
+            upload_bytes=self._upload_bytes(asked.index) if server else {},
+        )
+
+    def _upload_bytes(self, index: int) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for record in self.records:
+            if isinstance(record, Exchanged) and record.index == index:
+                for sent in record.up:
+                    sizes[sent.client] = sizes.get(sent.client, 0) + sent.size
+        return sizes

@@ -1,0 +1,1 @@
+"""The interfaces of algorithms, secure sums, carriers and clients."""

@@ -1,0 +1,128 @@
+"""The interface of algorithms: generators that yield questions, receive totals and return a result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from privfed.core.agreed.configuration import PrivacyTerms
+from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
+from privfed.core.values.domain import Domain
+
+EVERYONE = 0
+"""Cohort label of all clients; label t >= 1 is the cohort of round t by the configuration's rule."""
+
+RANGE, ROUND, SCORE = "range", "round", "score"
+"""Purposes of asks that more than people go by: progress, and attacks along the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a cohort.
+
+    Args:
+        question: what is asked.
+        cohort: label of the cohort that is asked.
+        upcoming: labels that the next asks may have, likeliest first. Secure sums prepare key material
+            one sum ahead, so that a cohort named here costs no further exchange.
+        purpose: what the total is for, in one word for people. Three words mean something: `RANGE` (what is
+            asked takes ranges from it), `ROUND` (a round of the algorithm) and `SCORE` (a restart's end).
+        weights: under differential privacy, entry of the statistics -> its share of the budget, chosen
+            before the question is asked; the shares of a run sum to at most 1. None otherwise.
+        limits: at unit "client", entry -> L2 norm to which a client's array is clipped. None otherwise.
+    """
+
+    question: Question
+    cohort: int = EVERYONE
+    upcoming: tuple[int, ...] = (EVERYONE,)
+    purpose: str = ROUND
+    weights: Mapping[str, float] | None = None
+    limits: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The opened sum of a cohort's answers.
+
+    Args:
+        statistics: the sum over the contributors.
+        contributors: positions of the clients in the sum, ascending.
+        dropped: position -> stage in which the client dropped out.
+        clipped: how many rows and entries the contributors clipped into their ranges, in total.
+        rejected: position -> why a message of that client was discarded.
+        contributions: position -> the client's statistics; None unless the secure sum shows them.
+        noise_std: entry -> standard deviation of the contributors' summed noise in each of its values;
+            None without differential privacy. With it, counts may be negative or fractional.
+        attempts: how often clients answered until a total was opened; each attempt is paid for.
+    """
+
+    statistics: Statistics
+    contributors: tuple[int, ...]
+    dropped: Mapping[int, str] = field(default_factory=dict)
+    clipped: int = 0
+    rejected: Mapping[int, str] = field(default_factory=dict)
+    contributions: Mapping[int, Statistics] | None = None
+    noise_std: Mapping[str, float] | None = None
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The public facts that an algorithm may use before it asks.
+
+    Args:
+        clients: names of the clients, by position.
+        n_features: number of columns, agreed on by the clients.
+        domain: declared domain of the data, or None.
+        privacy: the guarantee for which totals are noised, or None.
+        noising: how many clients of a sum are guaranteed to add their share of the noise. With all n
+            clients in a sum, its noise has n / noising times the variance that the claim needs. 1 where
+            the server adds the noise.
+    """
+
+    clients: tuple[str, ...]
+    n_features: int
+    domain: Domain | None = None
+    privacy: PrivacyTerms | None = None
+    noising: int = 1
+
+
+class Ledger(Protocol):
+    """Adds noise to questions, and pays for them from a privacy budget."""
+
+    def price(self, ask: Ask) -> Ask:
+        """Pay for a question, and return the noised question that is asked in its place.
+
+        Raises:
+            PrivacyError: the question has no proven bound, or costs more than what is left.
+        """
+
+    def opened(self, question: Question, total: Total) -> Total:
+        """Pay for the repeated attempts at a total, and return it with its noise's standard deviations."""
+
+
+Outcome_co = TypeVar("Outcome_co", covariant=True)
+Sending = TypeVar("Sending")
+Conversation = Generator[Ask, Total, Sending]
+
+
+class Algorithm(Protocol[Outcome_co]):
+    """A federated algorithm. It is deterministic given its own seed and the totals that it is sent.
+
+    An algorithm whose attribute `fixed` is True asks the same number of questions, with the same layouts,
+    ranges, bounds and weights, whatever totals it is sent. `Privacy(noise="server")` needs this: the server
+    adds noise to sums that it cannot read, and what it must know for that may not depend on totals.
+    """
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it asks alike whatever the totals are."""
+
+    @property
+    def max_sums(self) -> int:
+        """Most sums that a run asks for."""
+
+    def run(self, setting: Setting) -> Generator[Ask, Total, Outcome_co]:
+        """Yield questions, receive their totals, return the outcome."""

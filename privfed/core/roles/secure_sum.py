@@ -1,0 +1,164 @@
+"""Secure sums: protocols that open the total of a cohort's answers, but no client's answer.
+
+A protocol has two parts, both without sockets, threads or clocks. The session, on the coordinator, is a
+generator that yields exchanges and is sent replies; the client side is a pure step function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from privfed.core.agreed.agreement import Agreement, Signer
+from privfed.core.agreed.assumptions import Assumptions, Stage
+from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import ClientSide, Exchange, Replies
+
+Finished = TypeVar("Finished")
+Steps = Generator[Exchange, Replies, Finished]
+
+
+class Session(Protocol):
+    """The coordinator's part of a secure sum; it keeps its state over all sums of a fit."""
+
+    def open(self) -> Steps[None]:
+        """Set up the session with all clients."""
+
+    def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
+        """Open the total of a cohort's answers.
+
+        Args:
+            question: what is asked.
+            index: index of the sum in the run; it seeds the clients' simulation randomness.
+            cohort: label of the cohort.
+            upcoming: labels of the cohorts that may be asked next.
+
+        Raises:
+            ProtocolError: the sum failed; nothing was opened.
+        """
+
+    def close(self) -> Steps[None]:
+        """Deliver what clients still wait for after the last sum, such as its total; more sums may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """What a replica's algorithm asks next.
+
+    Args:
+        question: the encoded question.
+        cohort: label of the cohort.
+    """
+
+    question: bytes
+    cohort: int
+
+
+class Replica(Protocol):
+    """One client's own run of the algorithm: it knows the next question from the totals so far."""
+
+    def ask(self, index: int) -> Posed:
+        """Return what sum `index` asks.
+
+        Raises:
+            MessageError: this replica has not come to that sum, or asks no more.
+        """
+
+    def tell(self, index: int, total: Total) -> None:
+        """Take an opened total. The same one may be told again, after a crash of the client."""
+
+
+class TotalReader(Protocol):
+    """Whoever drives a run of sums that clients open knows the totals from one of these clients."""
+
+    def read(self, index: int) -> Total | None:
+        """Return the total of sum `index`; None where the client has not told it."""
+
+
+DECLARED = (
+    *("name", "opens_to", "reveals", "one_key", "slotted_sums", "assumptions", "stages"),
+    *("terms", "parties"),
+)
+"""What every secure sum has, whoever wrote it."""
+
+
+class SecureSum(Protocol):
+    """A protocol that opens the total of a cohort's answers."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as users write it."""
+
+    @property
+    def opens_to(self) -> Literal["server", "clients"]:
+        """Who can read a total."""
+
+    @property
+    def reveals(self) -> Literal["sums", "unlinked contributions", "contributions"]:
+        """What the opener sees."""
+
+    @property
+    def one_key(self) -> bool:
+        """Whether one client's key opens every upload, as where all clients share one key."""
+
+    @property
+    def slotted_sums(self) -> int:
+        """In how many sums of a fit contributions are shown without their clients; usually 0."""
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What must hold for what it promises, in words for reports."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of its exchanges: in which clients answer, and what becomes of one that is not heard."""
+
+    def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
+        """Return the bounds that protect a client.
+
+        Raises:
+            ArgumentError: so few clients cannot be protected; the message names what is possible.
+        """
+
+    def coordinator(
+        self, agreement: Agreement, identity: Signer, totals: TotalReader | None = None
+    ) -> Session:
+        """Return the coordinator's session of a fit whose clients may be on other machines.
+
+        Args:
+            agreement: the configuration and the public keys of all.
+            identity: the coordinator's own key.
+            totals: where clients open the totals, who tells them to whoever drives the run; None for a
+                session that only relays. Not used where the server opens.
+        """
+
+    def client(
+        self,
+        agreement: Agreement,
+        position: int,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> ClientSide:
+        """Return one client's side of a fit.
+
+        Args:
+            agreement: what the client was given, and not by the coordinator.
+            position: its number on the wire.
+            identity: its own key.
+            policy: what it answers.
+            replica: where clients open the totals, its own run of the algorithm. Not used where the server
+                opens.
+
+        Raises:
+            ArgumentError: the key is not the registered one, or a replica is needed.
+        """
+
+    def parties(
+        self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
+    ) -> tuple[Session, dict[int, ClientSide]]:
+        """Return a session and its clients for a simulation in one process, with fresh identities."""

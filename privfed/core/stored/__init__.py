@@ -1,0 +1,1 @@
+"""How values become bytes and files: typed, versioned, and readable by their owner only."""

@@ -1,0 +1,1 @@
+"""Numbers, domains and ranges, and the words of a privacy guarantee."""

@@ -1,0 +1,1 @@
+"""The choice of the number of clusters: indices, rules and the search."""

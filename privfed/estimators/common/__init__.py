@@ -1,0 +1,1 @@
+"""What all estimators share: checks of parameters, clients from tables, claims, messages."""

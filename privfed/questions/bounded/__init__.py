@@ -1,0 +1,1 @@
+"""Bounded forms of questions, with a proven bound on one record's or one client's contribution."""

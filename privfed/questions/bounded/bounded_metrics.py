@@ -1,0 +1,281 @@
+"""Bounded forms of the metrics' questions, with a proven bound on one record's contribution.
+
+A bounded form computes the same statistics as its question, but clips each record's contribution to a bound
+and truncates it to a step. The bounds follow from the largest distance of a record of the domain to its
+nearest center. An index spends its whole budget on its one sum.
+
+Reveals to whoever opens the total: what the question reveals, with noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.asking.question import AdditiveOver, ClientData, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.values.domain import LARGEST, FloatArray
+from privfed.errors import ArgumentError
+from privfed.numerics.distances import assign_alone, cell_sums
+from privfed.numerics.memberships import distances_alone, shares
+from privfed.privacy.bounds import (
+    HAIR,
+    LEAST_BOUND,
+    MOST_SHARED,
+    Bound,
+    RecordBounded,
+    bounded_form_of,
+    check_bound,
+    check_sizes,
+    counted,
+    in_cells,
+    lone_count,
+    magnitude,
+    nonnegative,
+    step_of,
+    truncated,
+)
+from privfed.questions.cluster_spread import (
+    ClusterDistances,
+    ClusterQuestion,
+    ClusterScatter,
+    ClusterSilhouettes,
+    distances_to,
+)
+from privfed.questions.contingency import Contingency
+from privfed.questions.fuzzy_spread import FuzzySpread
+from privfed.questions.inertia import Inertia, largest_distance
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _BoundedMetric(RecordBounded):
+    """A bounded form, whose answers lie on the grid of its bounds.
+
+    Args:
+        reach: radius of a ball around the midpoint of the ranges that contains all rows; None where rows are
+            only known to lie in the ranges.
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+    signed: ClassVar[frozenset[str]] = frozenset()
+    """Entries that may be negative even without noise."""
+    reach: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        if self.reach is not None and not 0.0 < self.reach <= LARGEST:
+            raise ArgumentError(f"reach must lie in (0, {LARGEST:.3g}], got reach={self.reach}.")
+        centers: FloatArray = self.centers  # type: ignore[attr-defined]
+        check_sizes("centers", centers)
+        check_sizes("ranges", self.ranges.low, self.ranges.high)
+        if len(centers) > MOST_SHARED:
+            raise ArgumentError(f"an index needs at most {MOST_SHARED} centers, got {len(centers)}.")
+        with np.errstate(over="ignore"):  # A bound that overflows is refused by `check_bound`.
+            for name, bound in self.bounds.items():
+                check_bound(f"the bound of {name}", bound.l2)
+
+    def _to_center(self, centers: FloatArray) -> FloatArray:
+        """Return a bound on the distance of a row in the ball to each center; infinite without a ball."""
+        if self.reach is None:
+            return np.full(len(centers), np.inf)
+        middle = (self.ranges.low + self.ranges.high) / 2.0
+        return np.asarray(np.linalg.norm(centers - middle, axis=1) + self.reach)
+
+    def _squared(self, centers: FloatArray) -> float:
+        """Return a bound on the squared distance of a row to its nearest center, at least `LEAST_BOUND`."""
+        ball = float(self._to_center(centers).min()) ** 2
+        return max(min(largest_distance(centers, self.ranges), ball), LEAST_BOUND)
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """The question's entries, each at most the rows of a client times the bound of one row."""
+        rows = self.ranges.rows
+        shapes = {entry.name: entry.shape for entry in self._plain.entries}
+        return StatisticsSpec(
+            *(
+                Entry(
+                    name,
+                    shapes[name],
+                    -rows * b.l2 if name in self.signed else 0.0,
+                    rows * b.l2,
+                    step_of(b.l2),
+                )
+                for name, b in self.bounds.items()
+            )
+        )
+
+    @property
+    def _plain(self) -> StatisticsSpec:
+        plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, RecordBounded))
+        spec: StatisticsSpec = plain.__dict__["spec"].func(self)
+        return spec
+
+    def _cut(self, name: str, values: FloatArray) -> FloatArray:
+        """Return contributions scaled just below their bound, and truncated to the entry's step."""
+        return truncated(values * HAIR, step_of(self.bounds[name].l2))
+
+
+class _InClusters(_BoundedMetric, ClusterQuestion):
+    """Bounded forms in which a record adds a count and a value to its cluster's cell."""
+
+    _value: ClassVar[str]
+
+    @property
+    def farthest(self) -> float:
+        """Bound on the distance of a row to its nearest center."""
+        return float(np.sqrt(self._squared(self.centers)))
+
+    @property
+    def _largest(self) -> float:
+        return self.farthest
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of a count and of a value in [0, largest], which a replacement in the cell may change by."""
+        return {"count": counted(), self._value: Bound(self._largest, stay=1.0, move=2.0)}
+
+    def summed(self, labels: np.ndarray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return each cluster's number of rows and the sum of their clipped and truncated values."""
+        cut = self._cut(self._value, np.minimum(values, self._largest))
+        count, total = cell_sums(cut[:, None], labels, len(self.centers))
+        return count, total[:, 0]
+
+
+@bounded_form_of(ClusterDistances)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedDistances(_InClusters, ClusterDistances):
+    """`ClusterDistances` with bounds."""
+
+    _value: ClassVar[str] = "distance"
+
+    @property
+    def _largest(self) -> float:
+        return max(float(np.float64(self.farthest) ** self.power), LEAST_BOUND)
+
+
+@bounded_form_of(ClusterSilhouettes)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedSilhouettes(_InClusters, ClusterSilhouettes):
+    """`ClusterSilhouettes` with bounds."""
+
+    _value: ClassVar[str] = "silhouette"
+
+    @property
+    def _largest(self) -> float:
+        return 1.0
+
+
+@bounded_form_of(ClusterScatter)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedScatter(_InClusters, ClusterScatter):
+    """`ClusterScatter` with bounds."""
+
+    signed: ClassVar[frozenset[str]] = frozenset({"offset"})
+    _value: ClassVar[str] = "square"
+
+    @property
+    def _largest(self) -> float:
+        return self.farthest**2
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of the count, of an offset of at most the farthest distance, and of its square."""
+        value = {"square": Bound(self._largest, stay=1.0, move=2.0)}
+        return {"count": counted(), "offset": in_cells(self.farthest), **value}
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        labels = assign_alone(rows, self.centers)
+        offsets = rows - self.centers[labels]
+        length = distances_to(rows, self.centers, labels)
+        shorter = np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
+        cut = self._cut("offset", offsets * shorter[:, None])
+        count, offset = cell_sums(cut, labels, len(self.centers))
+        return Statistics(count=count, offset=offset, square=self.summed(labels, length**2)[1])
+
+
+@bounded_form_of(Inertia)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedInertia(_BoundedMetric, Inertia):
+    """`Inertia` with bounds."""
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of one squared distance, at most that of the farthest row, and of the row count."""
+        return {"inertia": magnitude(self._squared(self.centers)), "rows": lone_count()}
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients."""
+        return [self._one(client.features) for client in clients]
+
+    def _one(self, rows: FloatArray) -> Statistics:
+        squares = distances_to(rows, self.centers, assign_alone(rows, self.centers)) ** 2
+        cut = self._cut("inertia", np.minimum(squares, self.bounds["inertia"].l2))
+        return Statistics(inertia=[cut.sum()], rows=[len(rows)])
+
+
+@bounded_form_of(FuzzySpread)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedSpread(_BoundedMetric, FuzzySpread):
+    """`FuzzySpread` with bounds. A record's distances enter all clusters, whatever its memberships.
+
+    So the bound is on the vector of its distances to all centers. For q = 1 it is the largest root of
+    sum_i ||x - c_i||^2 over the domain. In a box each feature attains the maximum at one of its ends. In a
+    ball the sum is k ||x - mean||^2 + sum_i ||c_i - mean||^2, largest at the point farthest from the
+    centers' mean.
+    """
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """Bounds of the vector of distances, of memberships that sum to 1, and of the row count."""
+        low, high = (np.square(end - self.centers) for end in (self.ranges.low, self.ranges.high))
+        if self.q == 1.0:
+            mean = self.centers.mean(axis=0, keepdims=True)
+            around = float(np.square(self.centers - mean).sum())
+            ball = len(self.centers) * float(self._to_center(mean)[0]) ** 2 + around
+            box = float(np.maximum(low.sum(axis=0), high.sum(axis=0)).sum())
+        else:
+            with np.errstate(over="ignore"):  # The smaller bound counts; it is an error if both overflow.
+                ball = float(np.square(self._to_center(self.centers) ** self.q).sum())
+                box = float(np.square(np.maximum(low, high).sum(axis=1) ** (self.q / 2.0)).sum())
+        spread = nonnegative(max(float(np.sqrt(min(ball, box))), LEAST_BOUND))
+        return {"spread": spread, "membership": nonnegative(1.0), "rows": lone_count()}
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients; a row's distances do not depend on other rows."""
+        return [self._from(distances_alone(client.features, self.centers)) for client in clients]
+
+    def _from(self, distances: FloatArray) -> Statistics:
+        powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
+        with np.errstate(over="ignore"):  # A vector of infinite length is clipped to zero.
+            # Added in sequence, since NumPy's sum adds a single column in another order than several.
+            length = np.sqrt(reduce(np.add, np.square(powers)))
+        spread = self._cut("spread", powers * np.minimum(1.0, most / np.maximum(length, most)))
+        membership = self._cut("membership", shares(distances, self.m))
+        return Statistics(
+            spread=spread.sum(axis=1), membership=membership.sum(axis=1), rows=[distances.shape[1]]
+        )
+
+
+@bounded_form_of(Contingency)
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedTable(_BoundedMetric, Contingency):
+    """`Contingency` with bounds: a record is counted once, or not at all without a known label."""
+
+    @property
+    def bounds(self) -> Mapping[str, Bound]:
+        """The bound of a count in one cell."""
+        return {"table": counted()}

@@ -1,0 +1,111 @@
+"""Metrics under differential privacy of a whole client: each client counts as one record.
+
+A client divides the sums over its rows by a common number of rows, or by its own number where that is larger.
+So the length of its answer is at most that of one record's contribution, and the bound of one record holds
+for the client as a whole. Clients up to the common number are weighted by their rows, larger ones as if they
+held just that many. A fifth of the budget finds the common number, which about four in five clients do not
+exceed.
+
+Reveals to whoever opens the totals, with noise: how many clients hold about how many rows
+(`privfed.questions.client_sizes`), and what the index's question reveals.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.errors import ArgumentError
+from privfed.privacy.bounds import HAIR, RecordBounded, step_of
+
+SIZES_SHARE = 0.2
+"""Share of the budget for the histogram of the clients' sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharesOfARecord(Question):
+    """Questions about clients' sums, divided so that each client counts as at most one record.
+
+    Args:
+        inner: the question about the client's rows, with a bound on one record's contribution.
+        rows: the common number of rows, in [1, 2^40].
+    """
+
+    additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    inner: Question
+    rows: float
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.rows <= 2.0**40:
+            raise ArgumentError(f"rows must lie in [1, 2^40], got rows={self.rows}.")
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """No row counts, since the sums are divided; None where `inner` declares nothing."""
+        inner = self.inner.declaration
+        return inner and Declaration(can_fail=inner.can_fail)
+
+    def answer_all(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
+    ) -> list[Statistics]:
+        """Answer for several clients in one pass."""
+        return self._divided(clients, self.inner.answer_all(clients, generators))
+
+    def answer_coarsely(
+        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
+    ) -> list[Statistics]:
+        """Answer for several clients, from sums that do not show small groups."""
+        return self._divided(clients, self.inner.answer_coarsely(clients, generators, coarseness))
+
+    def _divided(self, clients: Sequence[ClientData], answers: Sequence[Statistics]) -> list[Statistics]:
+        return [self.divided(*pair) for pair in zip(answers, (one.n_rows for one in clients), strict=True)]
+
+    @abstractmethod
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return what a client of so many rows answers, given its sums."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AsOneRecord(SharesOfARecord):
+    """Ask for another question's sums, scaled so that each client counts as at most one record.
+
+    Statistics: those of `inner`, divided by max(`rows`, rows of the client).
+    """
+
+    inner: RecordBounded
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Entry -> bound on its L2 norm for one client, which is the bound of one record."""
+        return {name: bound.l2 for name, bound in self.inner.bounds.items()}
+
+    @cached_property
+    def spec(self) -> StatisticsSpec:
+        """Values of at most their entry's limit."""
+        limits = self.limits
+        return StatisticsSpec(
+            *(
+                Entry(
+                    entry.name,
+                    entry.shape,
+                    -limits[entry.name] if np.min(np.asarray(entry.low)) < 0 else 0.0,
+                    limits[entry.name],
+                    step_of(limits[entry.name]),
+                )
+                for entry in self.inner.spec.entries
+            )
+        )
+
+    def divided(self, answer: Statistics, n_rows: int) -> Statistics:
+        """Return one client's sums, divided."""
+        return Statistics(**{name: answer[name] * HAIR / max(self.rows, n_rows) for name in answer})
