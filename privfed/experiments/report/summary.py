@@ -16,7 +16,7 @@ from privfed.experiments.report.claims import claim_of
 from privfed.experiments.running.measure import Part
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.running.store import Store
-from privfed.experiments.study.cells import Setup, attack_id, attack_label
+from privfed.experiments.study.cells import Setup, attack_id, attack_label, metric_id
 from privfed.privacy.claim import PrivacySpent
 
 COSTS = ("bytes_up", "bytes_down", "exchanges", "rounds", "sums", "client_seconds", "server_seconds")
@@ -187,6 +187,7 @@ def _row(setup: Setup, parts: Mapping[int, Mapping[str, Part]]) -> Row:
         measured["bytes"] = [up + down for up, down in pairs]
     leaks, ran, left_out = _attacked(setup, parts, measured)
     _audited(setup, parts, measured)
+    _scored(setup, parts, measured)
     first = next(iter(fits.values()), None)
     return Row(
         setup.id,
@@ -256,6 +257,20 @@ def _audited(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: di
         if part is not None and not part.error:
             by_curve = part.values["epsilon_gdp"]
             measured.setdefault("audited_epsilon", []).append(max(part.values["epsilon"], by_curve or 0.0))
+
+
+def metric_column(metric: str) -> str:
+    """Return the name of a named metric among the measures, whose own names it cannot take."""
+    return f"metric: {metric}"
+
+
+def _scored(setup: Setup, parts: Mapping[int, Mapping[str, Part]], measured: dict[str, list[float]]) -> None:
+    for metric in setup.metrics:
+        for own in parts.values():
+            part = own.get(metric_id(metric))
+            # A metric that compares with labels has no value where the data have none.
+            if part is not None and not part.error and "value" in part.values:
+                measured.setdefault(metric_column(metric), []).append(part.values["value"])
 
 
 def _curve(along: Iterable[tuple[list[int], list[float]]]) -> Curve | None:

@@ -18,10 +18,10 @@ from privfed.experiments.report.claims import SCORED
 from privfed.experiments.report.compare import FORMAT
 from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.remarks import remarks
-from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, plain
+from privfed.experiments.report.summary import COSTS, Row, Stat, claims_of, metric_column, plain
 from privfed.experiments.running.planning import Plan
 from privfed.experiments.study.cells import AXES
-from privfed.experiments.study.study import Study
+from privfed.experiments.study.study import MEASURES, Study
 from privfed.privacy.claim import PrivacySpent, one_line
 
 NAMES = {
@@ -47,7 +47,8 @@ NAMES = {
 def columns(study: Study, rows: Sequence[Row]) -> list[str]:
     """Return the measures that a table shows, in order: utility, privacy, leakage, cost."""
     attacks = list(dict.fromkeys(attack for row in rows for attack in row.attacks))
-    names = [*study.metrics, "audited_epsilon", "leakage"]
+    utility = [name if name in MEASURES else metric_column(name) for name in study.metrics]
+    names = [*utility, "audited_epsilon", "leakage"]
     for attack in attacks:
         names += [f"{attack}: {word}" for word in ("recovered", "precision", "baseline", "bound")]
     return [name for name in [*names, *COSTS] if any(name in row.stats for row in rows)]

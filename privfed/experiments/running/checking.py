@@ -10,7 +10,7 @@ from privfed.errors import ArgumentError, PrivFedError
 from privfed.experiments.running.attacking import prepared, target_of
 from privfed.experiments.study.cells import Setup, attack_label, data_label
 from privfed.experiments.study.datasets import Scene, Table, split
-from privfed.experiments.study.factories import check_words, estimator, estimator_class
+from privfed.experiments.study.factories import check_words, estimator, estimator_class, metric_function
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.located import Located, Mistakes
 from privfed.experiments.study.salvage import fitting
@@ -26,6 +26,8 @@ def check_names(located: Located, mistakes: Mistakes) -> Study:
         The study, in which tables of unknown estimators and attacks are replaced by ones that fit.
     """
     study = _with_known_kinds(located.study, mistakes)
+    for name in study.named_metrics:
+        _check_metric(name, mistakes)
     for i, one in enumerate(study.algorithm):
         _check_parameters(
             mistakes, ("algorithm", i), estimator_class(one.estimator), one.words | dict(one.grid)
@@ -43,6 +45,15 @@ def check_names(located: Located, mistakes: Mistakes) -> Study:
             if name in algorithms:
                 _check_parameters(mistakes, ("defence", i), algorithms[name], defence.words)
     return study
+
+
+def _check_metric(name: str, mistakes: Mistakes) -> None:
+    try:
+        metric_function(name)
+    except ArgumentError as error:
+        # What cannot be imported is told by its place, without the key that it stands under.
+        told = str(error)
+        mistakes.add(told if told.startswith("metrics") else f"metrics: {told}", ())
 
 
 def _with_known_kinds(study: Study, mistakes: Mistakes) -> Study:

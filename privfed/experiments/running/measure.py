@@ -22,7 +22,8 @@ from privfed.core.record.transcript import Began
 from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
 from privfed.experiments.running.attacking import attack_clients, attack_run
-from privfed.experiments.study.cells import Setup, attack_id
+from privfed.experiments.running.scoring import named_metric
+from privfed.experiments.study.cells import Setup, attack_id, metric_id
 from privfed.experiments.study.datasets import Scene, Table, held_rows, load_table, split
 from privfed.experiments.study.factories import estimator
 from privfed.experiments.study.study import Data
@@ -109,7 +110,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
 def _measurement(
     name: str, setup: Setup, scene: Scene, model: FederatedClusterer, seed: int
 ) -> Callable[[], tuple[dict[str, Any], dict[str, float]]]:
-    """Return the function that measures one part: the audit, or an attack."""
+    """Return the function that measures one part: the audit, a named metric, or an attack."""
 
     def audited() -> tuple[dict[str, Any], dict[str, float]]:
         rng = np.random.default_rng([seed, 4])
@@ -124,6 +125,9 @@ def _measurement(
         found = msgspec.to_builtins(made)
         return found, {"seconds": found["report"].pop("seconds") or 0.0}
 
+    for metric in setup.metrics:
+        if name == metric_id(metric):
+            return lambda: (named_metric(metric, scene, model.cluster_centers_), {})
     return audited if name.startswith("audit:") else attacked
 
 

@@ -196,6 +196,7 @@ def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, tuple[K
                     and (not one.algorithms or name in one.algorithms)
                 ],
                 audit=study.audit,
+                metrics=study.named_metrics,
             )
             yield setup, paths
 

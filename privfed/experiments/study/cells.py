@@ -46,6 +46,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         protocol: name of the secure sum; `protocol_words` are its parameters.
         attacks: attacks that are run on each cell; not part of the hash.
         audit: number of draws with which the releases are audited; not part of the hash.
+        metrics: metrics that the study names beside `MEASURES`; not part of the hash.
     """
 
     labels: dict[str, str]
@@ -59,6 +60,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     privacy: Privately | None
     attacks: list[Attack]
     audit: int = 0
+    metrics: list[str] = msgspec.field(default_factory=list)
 
     @property
     def content(self) -> dict[str, Any]:
@@ -88,9 +90,14 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return _hash(self.content | {"seed": seed})
 
     def parts(self) -> list[str]:
-        """Return the parts of a cell, which are stored separately: the fit, each attack, the audit."""
+        """Return the parts of a cell, stored separately: the fit, each attack and named metric, the audit."""
         audited = self.privacy is not None and self.audit
-        return ["fit", *map(attack_id, self.attacks), *([f"audit:{self.audit}"] if audited else [])]
+        return [
+            "fit",
+            *map(attack_id, self.attacks),
+            *map(metric_id, self.metrics),
+            *([f"audit:{self.audit}"] if audited else []),
+        ]
 
 
 def _hash(content: dict[str, Any]) -> str:
@@ -109,6 +116,11 @@ def attack_label(attack: Attack) -> str:
     helped = f", {len(attack.colluding)} colluding" if attack.colluding else ""
     kind = ATTACKS.canonical(attack.kind)
     return attack.name or f"{kind}{'' if attack.party == 'server' else f' ({attack.party})'}{helped}"
+
+
+def metric_id(metric: str) -> str:
+    """Return the name under which a cell stores a metric that a study names."""
+    return f"metric:{metric}"
 
 
 def data_label(data: Data) -> str:

@@ -1,4 +1,4 @@
-"""Constructs estimators and secure sums from their parameters in a study."""
+"""Constructs estimators and secure sums from their parameters in a study, and finds its metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.registry import ESTIMATORS
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.datasets import Scene
-from privfed.experiments.study.study import Words
+from privfed.experiments.study.study import MEASURES, Words
+from privfed.metrics.registry import METRICS
 from privfed.privacy.privacy import Privacy
 from privfed.protocols.registry import SECURE_SUMS
 
@@ -59,6 +60,21 @@ def secure_sum(setup: Setup) -> SecureSum:
     kind = SECURE_SUMS.resolve(setup.protocol)
     made: SecureSum = make(kind, setup.protocol_words) if setup.protocol_words else kind()
     return made
+
+
+def metric_function(name: str) -> Callable[..., float]:
+    """Return the metric that a study's file names, registered or as "module:function".
+
+    Raises:
+        ArgumentError: there is no such function.
+    """
+    if name not in METRICS and ":" not in name:
+        known = ", ".join(dict.fromkeys([*MEASURES, *METRICS]))
+        raise ArgumentError(f"metrics must be some of {known}, or module:function of your own; got {name!r}.")
+    found: object = METRICS.resolve(name)
+    if not callable(found):
+        raise ArgumentError(f"metrics must be functions of clients and centers; {name!r} is none.")
+    return found
 
 
 def estimator_class(name: str) -> type[FederatedClusterer]:

@@ -16,7 +16,8 @@ from privfed.errors import ArgumentError
 
 Word = bool | int | float | str | list[Any]
 Words = dict[str, Word]
-METRICS = ("score_ratio", "ari", "v_measure", "accuracy", "fuzzy_davies_bouldin")
+MEASURES = ("score_ratio", "ari", "v_measure", "accuracy", "fuzzy_davies_bouldin")
+"""Measures of utility that every fit gets; other metrics are measured where a study names them."""
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,14 +243,15 @@ class Study(_Table, frozen=True, kw_only=True):
         name: title of the study.
         about: the question of the study, in a sentence or two.
         seeds: the number of seeds (0, 1, ...), or a list of them.
-        metrics: measures of utility that the report shows; the first is the main one.
+        metrics: measures of utility that the report shows; the first is the main one. Beside `MEASURES`
+            these are registered metrics, and "module:function" for your own.
         audit: number of draws with which the releases of each guarantee are audited; 0 for no audit.
     """
 
     name: str
     about: str = ""
     seeds: int | list[int] = 5
-    metrics: list[str] = msgspec.field(default_factory=lambda: list(METRICS))
+    metrics: list[str] = msgspec.field(default_factory=lambda: list(MEASURES))
     audit: int = 0
     data: list[Data]
     partition: list[Partition]
@@ -267,9 +269,8 @@ class Study(_Table, frozen=True, kw_only=True):
         numbers = self.seed_numbers
         if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
             raise ArgumentError(f"seeds must be a number above 0 or different numbers, got {self.seeds}.")
-        unknown = [name for name in self.metrics if name not in METRICS]
-        if unknown or not self.metrics:
-            raise ArgumentError(f"metrics must be some of {', '.join(METRICS)}, got {self.metrics}.")
+        if not self.metrics:
+            raise ArgumentError(f"metrics needs at least one name, such as {MEASURES[0]}.")
         if self.audit and self.audit < 1000:
             raise ArgumentError(f"audit must be 0 or at least 1000 draws, got audit={self.audit}.")
 
@@ -277,3 +278,8 @@ class Study(_Table, frozen=True, kw_only=True):
     def seed_numbers(self) -> list[int]:
         """The seeds."""
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def named_metrics(self) -> list[str]:
+        """The metrics that are not measured anyway, each once."""
+        return [name for name in dict.fromkeys(self.metrics) if name not in MEASURES]
