@@ -80,6 +80,12 @@ def json_file(context: click.Context, option: click.Parameter, path: Path | None
 
 
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+picture_option = click.option(
+    "--picture/--no-picture",
+    default=True,
+    show_default=True,
+    help="Draw pictures of the results.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 

@@ -14,6 +14,7 @@ from sklearn.datasets import load_iris
 
 from privfed.cli.main import main
 from privfed.estimators.choosing.selection import INDICES
+from tests.cli.wide import without_pictures
 
 Invoke = Callable[..., Result]
 
@@ -23,8 +24,10 @@ PYTHON = r"(?<![\w/])[a-z]\w*=|\b[A-Z]\w+\(|(?<![\w/'.-])[a-z]+_[a-z_]+(?![\w'.]
 
 @pytest.fixture
 def invoke() -> Invoke:
+    """Run a command in this process; pictures are drawn only for tests that say --picture."""
+
     def run(*words: object, exit_code: int = 0) -> Result:
-        result = CliRunner().invoke(main, [str(word) for word in words])
+        result = CliRunner().invoke(main, without_pictures(words))
         assert result.exit_code == exit_code, (result.exit_code, result.output, result.exception)
         return result
 

@@ -37,7 +37,7 @@ def public(tmp_path):
 
 def test_all_attacks_write_json_and_pictures(invoke, run, public):
     folder = run("plain")
-    shown = invoke("attack", folder, "--public", public, "--quiet")
+    shown = invoke("attack", folder, "--public", public, "--quiet", "--picture")
     found = json.loads((folder / "attacks" / "attacks.json").read_text())
     assert found["party"] == "server"
     assert {"differencing", "linkage", "membership", "cluster-membership", "tomography"} <= set(
@@ -130,8 +130,21 @@ def test_reports_in_other_words_are_run_again(invoke, run):
     assert {name: one["key"] for name, one in second.items()} == {
         name: one["key"] for name, one in first.items()
     }
-    (folder / "attacks" / "linkage.png").unlink()
-    assert invoke(*words).stderr == ""
+
+
+def test_a_report_without_a_picture_is_stored_and_made_anew_only_where_a_picture_is_wanted(invoke, run):
+    folder = run("plain")
+    words, drawn = ("attack", folder, "--attack", "linkage", "--quiet"), folder / "attacks" / "linkage.png"
+    assert "a picture of each attack" not in invoke(*words, "--no-picture").stdout
+    assert not drawn.exists()
+    assert "stored already: linkage" in invoke(*words, "--no-picture").stderr
+    said = invoke(*words, "--picture")
+    assert said.stderr == "" and "a picture of each attack" in said.stdout
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    for option in ("--picture", "--no-picture"):
+        assert "stored already: linkage" in invoke(*words, option).stderr
+    invoke(*words, "--seed", 1, "--no-picture")
+    assert not drawn.exists(), "the picture showed the report of another seed"
 
 
 OWN = """
@@ -155,6 +168,7 @@ def test_an_attack_of_ones_own_is_run_shown_and_stored_until_its_code_changes(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     words = ("attack", folder, "--public", public, "--quiet", "--attack", "own_attack:Echo,linkage")
+    words = (*words, "--picture")
     for size in (7, 9):
         (tmp_path / "own_attack.py").write_text(OWN.replace("SIZE", str(size)))
         sys.modules.pop("own_attack", None)

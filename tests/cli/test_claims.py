@@ -291,8 +291,8 @@ def test_pictures_say_the_claim(home: Path, tmp_path: Path, monkeypatch: pytest.
 
     for module in (picture, selecting):
         monkeypatch.setattr(module, "save", kept)
-    run("resume", home / "run", "--quiet")
-    run(*cases(home, tmp_path)["select-k"])
+    run("resume", home / "run", "--quiet", "--picture")
+    run(*cases(home, tmp_path)["select-k"], "--picture")
     line = privfed.load(home / "run" / "model.npz").privacy_spent_.line
     assert len(texts) == 2 and all(line in text for text in texts)
     assert "(noised)" in texts[0]

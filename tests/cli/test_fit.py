@@ -43,6 +43,17 @@ def test_all_files_are_written_and_nothing_else(run) -> None:
     assert {path.name for path in run.iterdir()} == FILES
 
 
+def test_without_a_picture_all_other_files_are_written_and_named(invoke, words, tmp_path) -> None:
+    out = tmp_path / "run"
+    fitted = invoke(*words, "--protocol", "plain", "--max-iter", 2, "--out", out, "--no-picture")
+    assert {path.name for path in out.iterdir()} == FILES - {"picture.png"}
+    resumed = invoke("resume", out, "--no-picture")
+    assert not (out / "picture.png").exists()
+    drawn = invoke("resume", out, "--picture")
+    assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert [("picture.png" in said.stdout) for said in (fitted, resumed, drawn)] == [False, False, True]
+
+
 def test_the_centroids_are_the_same_in_all_files(run) -> None:
     centroids = np.array(read(run)["centroids"])
     with (run / "centroids.csv").open(newline="") as file:
@@ -192,7 +203,7 @@ def test_one_column_and_one_cluster_can_be_drawn(invoke, tmp_path) -> None:
     table.write_text("client,a\n" + "".join(f"c{i % 3},{i}\n" for i in range(30)))
     for k in (1, 9):
         words = ["--group", "client", "-k", k, "--protocol", "plain", "--out", tmp_path / f"run{k}"]
-        invoke("fit", table, *words)
+        invoke("fit", table, *words, "--picture")
         assert (tmp_path / f"run{k}" / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 

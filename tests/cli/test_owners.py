@@ -27,11 +27,11 @@ def test_a_run_its_attacks_and_its_predictions(invoke: Invoke, iris: Path, tmp_p
     for name in ("transcript.jsonl", "result.json"):
         (out / name).chmod(0o644)  # As an older version left it.
     out.chmod(0o755)
-    invoke("resume", out, "--quiet")
+    invoke("resume", out, "--quiet", "--picture")
     invoke("attack", out, "--attack", "linkage", "--quiet")
     assert_the_owners(out, {"transcript.jsonl", "run.json", "model.npz", "picture.png", "attacks.json"})
     assert mode(tmp_path / "runs") == 0o700
-    invoke("attack", out, "--attack", "linkage", "--out", tmp_path / "found", "--quiet")
+    invoke("attack", out, "--attack", "linkage", "--out", tmp_path / "found", "--quiet", "--picture")
     assert_the_owners(tmp_path / "found", {"attacks.json", "linkage.png"})
     invoke("predict", out, iris, "--out", tmp_path / "labels.csv")
     assert mode(tmp_path / "labels.csv") == 0o600

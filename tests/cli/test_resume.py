@@ -65,7 +65,7 @@ def same(one: dict, other: dict) -> None:
 @pytest.mark.parametrize("n_sums", [slow(1), slow(2), 4, slow(7)])
 def test_a_stopped_run_ends_like_one_that_was_not(run, finished, invoke, n_sums) -> None:
     stop(run, n_sums)
-    invoke("resume", run, "--quiet")
+    invoke("resume", run, "--quiet", "--picture")
     same(read(run), read(finished))
     for name in RESULTS:
         assert (run / name).exists()
@@ -88,7 +88,7 @@ def test_of_a_finished_run_the_results_are_written_anew(run, finished, invoke) -
     for name in RESULTS[1:]:
         (run / name).unlink()
     transcript = (run / "transcript.jsonl").read_bytes()
-    said = invoke("resume", run, "--json", "--quiet")
+    said = invoke("resume", run, "--json", "--quiet", "--picture")
     assert "finished already" in said.stderr
     assert json.loads(said.stdout) == read(run) == read(finished)
     assert (run / "transcript.jsonl").read_bytes() == transcript

@@ -41,7 +41,7 @@ def read(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_path, protocol) -> None:
     out = tmp_path / "s"
-    result = invoke(*words, "--protocol", protocol, "--out", out, "--seed", 7)
+    result = invoke(*words, "--protocol", protocol, "--out", out, "--seed", 7, "--picture")
     tables = load_clients(iris, group="hospital", label="species")
     ours = select_n_clusters(
         gather(tables.arrays, names=tables.names), range(2, 5), protocol=protocol, random_state=7
@@ -60,6 +60,12 @@ def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_p
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
     model = privfed.load(out / "model.npz")
     np.testing.assert_array_equal(model.cluster_centers_, ours.estimator.cluster_centers_)
+
+
+def test_without_a_picture_none_is_drawn_or_named(invoke, words, tmp_path) -> None:
+    said = invoke(*words, "--out", tmp_path / "s", "--no-picture", "--quiet").stdout
+    assert "model.npz" in said and "picture.png" not in said
+    assert not (tmp_path / "s" / "picture.png").exists()
 
 
 def test_json_on_stdout_is_the_file(invoke, words, tmp_path) -> None:

@@ -17,7 +17,7 @@ from privfed.cli.commands.fit import fit
 from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.run_folder import read_transcript
-from privfed.cli.options import json_option, names, numbers, quiet_option
+from privfed.cli.options import json_option, names, numbers, picture_option, quiet_option
 from privfed.cli.runs.attacking import chosen, known, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
@@ -90,6 +90,7 @@ class AttackNames(click.Option):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: RUN/attacks]")
 @quiet_option
+@picture_option
 @json_option
 def attack(
     run_folder: Path,
@@ -97,6 +98,7 @@ def attack(
     seed: int,
     out: Path | None,
     quiet: bool,
+    picture: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -120,7 +122,7 @@ def attack(
         "privacy": to_json(claim),
         "party": view.party,
         "colluding": [view.clients[i] for i in view.colluding],
-        "attacks": stored(folder, keys),
+        "attacks": stored(folder, keys, pictured=picture),
         "left_out": {},
     }
     before = [name for name in which if name in found["attacks"]]
@@ -132,7 +134,11 @@ def attack(
         except ArgumentError as error:
             found["left_out"][name] = said(error, attack, fit).removesuffix(".")
             continue
-        _draw(picture_of(folder, name), report)
+        if picture:
+            _draw(picture_of(folder, name), report)
+        else:
+            # A picture that lies there shows an earlier report.
+            picture_of(folder, name).unlink(missing_ok=True)
         found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
         keep(folder, found)
     found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
@@ -154,7 +160,8 @@ def attack(
             click.echo(f"{name}: {_meaning(one)}")
     for name, why in found["left_out"].items():
         click.echo(f"{name} was left out: {said(why, attack, fit)}.")
-    click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * bool(found['attacks'])}.")
+    drawn = picture and bool(found["attacks"])
+    click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:

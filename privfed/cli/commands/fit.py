@@ -25,6 +25,7 @@ from privfed.cli.options import (
     declared_of,
     declared_options,
     json_option,
+    picture_option,
     quiet_option,
     source_of,
     source_options,
@@ -50,9 +51,17 @@ from privfed.errors import PrivFedError
 @word_options
 @declared_options
 @quiet_option
+@picture_option
 @json_option
 def fit(
-    data: Path, out: Path, algorithm: str, n_clusters: int, quiet: bool, as_json: bool, **given: Any
+    data: Path,
+    out: Path,
+    algorithm: str,
+    n_clusters: int,
+    quiet: bool,
+    picture: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Cluster the rows of DATA, whose clients are simulated.
 
@@ -73,7 +82,7 @@ def fit(
     clients = clients_of(tables, run)
     create(out, run)
     try:
-        result = carry_out(out, run, tables, clients, quiet)
+        result = carry_out(out, run, tables, clients, quiet=quiet, picture=picture)
     except DiskFullError:
         raise  # `resume` can finish a run that has at least begun.
     except PrivFedError:
@@ -89,6 +98,7 @@ def fit(
 @click.option("--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours.")
 @click.option("--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours.")
 @quiet_option
+@picture_option
 @json_option
 def resume(
     run_folder: Path,
@@ -96,6 +106,7 @@ def resume(
     algorithm: str | None,
     protocol: str | None,
     quiet: bool,
+    picture: bool,
     as_json: bool,
 ) -> None:
     """Finish the run in folder RUN: its recorded totals are replayed, and the rest is asked.
@@ -111,7 +122,7 @@ def resume(
         )
     finished = has_transcript(run_folder) and bool(read_transcript(run_folder).of(Ended))
     tables = load(run.source, private=run.parameters.declared.epsilon is not None)
-    result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet)
+    result = carry_out(run_folder, run, tables, clients_of(tables, run), quiet=quiet, picture=picture)
     if finished:
         click.echo(f"privfed: {run_folder} was finished already; its results were written again.", err=True)
     show(result, run_folder, as_json)

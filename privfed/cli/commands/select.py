@@ -16,6 +16,7 @@ from privfed.cli.options import (
     declared_of,
     declared_options,
     json_option,
+    picture_option,
     quiet_option,
     source_of,
     source_options,
@@ -74,8 +75,9 @@ from privfed.privacy.claim import one_line
 @word_options
 @declared_options
 @quiet_option
+@picture_option
 @json_option
-def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) -> None:
+def select_k(data: Path, out: Path, quiet: bool, picture: bool, as_json: bool, **given: Any) -> None:
     """Cluster the rows of DATA with several numbers of clusters, and choose one by an index.
 
     DATA is a table with a column that names each row's client, or a folder with one table for each client.
@@ -86,7 +88,7 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
     asked.declared.words()
     tables = load(source, private=asked.declared.epsilon is not None)
     numbers = _range(asked, sum(len(rows) for rows in tables.arrays))
-    found = carry_out(out, asked, tables, _clients(tables, asked), numbers, quiet)
+    found = carry_out(out, asked, tables, _clients(tables, asked), numbers, quiet=quiet, picture=picture)
     if as_json:
         click.echo(pretty(found), nl=False)
         return
@@ -97,7 +99,8 @@ def select_k(data: Path, out: Path, quiet: bool, as_json: bool, **given: Any) ->
         if row["remedy"]:
             click.echo(f"{row['n_clusters']} clusters did not converge: {in_its_words(row['remedy'])}")
     click.echo(f"{found.n_clusters} clusters: {found.rule} of {found.index}.")
-    click.echo(f"Written: {out / FOUND}, {out / 'picture.png'}, {out / 'model.npz'}")
+    drawn = f"{out / 'picture.png'}, " * picture
+    click.echo(f"Written: {out / FOUND}, {drawn}{out / 'model.npz'}")
 
 
 def _clients(tables: ClientTables, asked: Asked) -> Clients:

@@ -55,6 +55,9 @@ def kilobytes(n_bytes: float) -> str:
     return f"{n_bytes / 1000:,.1f} kB"
 
 
+_FILES = ("result.json", "centroids.csv", "centroids.npz", "model.npz", "picture.png")
+
+
 def result_table(result: Result, folder: Path) -> Table:
     """Return the result as a table of two columns."""
     end = {True: "converged", False: "not converged", None: "as many as were asked for"}[result.converged]
@@ -74,7 +77,7 @@ def result_table(result: Result, folder: Path) -> Table:
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
         "dropouts": f"{lost} in {len(result.sums)} sums",
         "seconds": f"{sent.seconds:.2f}",
-        "files": "result.json, centroids.csv, centroids.npz, model.npz, picture.png",
+        "files": ", ".join(name for name in _FILES if (folder / name).exists()),
     }
     return facts_table(folder, facts)
 

@@ -50,9 +50,11 @@ def write_claim(figure: Figure, claim: PrivacySpent | None) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG."""
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
+    figure.set_dpi(120)
     with replaced(path) as fresh:
-        figure.savefig(fresh, format="png", dpi=120)
+        # Unlike `savefig`, this draws once, and the layout is found in the same pass.
+        canvas.print_png(fresh)  # type: ignore[no-untyped-call]
 
 
 def draw_convergence(axes: Axes, runs: dict[str, Sequence[float]], tol: float) -> None:

@@ -63,8 +63,13 @@ def _code(name: str, kind: type) -> bytes:
     return inspect.getsource(sys.modules[kind.__module__]).encode() if own else b""
 
 
-def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the reports that a folder already holds under the same keys and with their pictures.
+def stored(folder: Path, keys: dict[str, str], *, pictured: bool) -> dict[str, dict[str, Any]]:
+    """Return the reports that a folder already holds under the same keys.
+
+    Args:
+        folder: folder of the reports.
+        keys: key of each attack.
+        pictured: whether only reports with a picture count, as pictures are wanted.
 
     Raises:
         RunFolderError: the file is damaged, or written by a newer privfed.
@@ -82,7 +87,7 @@ def stored(folder: Path, keys: dict[str, str]) -> dict[str, dict[str, Any]]:
             if name in keys
             and report.get("key") == keys[name]
             and "status" in report  # Reports of older versions had none.
-            and picture_of(folder, name).exists()
+            and (picture_of(folder, name).exists() or not pictured)
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RunFolderError(

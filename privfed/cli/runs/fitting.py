@@ -144,8 +144,19 @@ def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
             )
 
 
-def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, quiet: bool) -> Result:
-    """Fit, or finish the fit that has begun in the folder, and write all files of a run folder."""
+def carry_out(
+    folder: Path, run: Run, tables: ClientTables, clients: Clients, *, quiet: bool, picture: bool
+) -> Result:
+    """Fit, or finish the fit that has begun in the folder, and write all files of a run folder.
+
+    Args:
+        folder: folder of the run.
+        run: what is asked for.
+        tables: what was read.
+        clients: the clients that take part.
+        quiet: whether no progress is shown.
+        picture: whether the picture is among the files.
+    """
     model = estimator(run.parameters, folder)
     private = run.parameters.declared.epsilon is not None
     with held(folder), saying_the_claim(folder), resumable(folder):
@@ -169,7 +180,8 @@ def carry_out(folder: Path, run: Run, tables: ClientTables, clients: Clients, qu
             seconds=seconds,
         )
         write_results(folder, result, model)
-        draw_run(folder / "picture.png", model.history_, result, model.tol)
+        if picture:
+            draw_run(folder / "picture.png", model.history_, result, model.tol)
     return result
 
 

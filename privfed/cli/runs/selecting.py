@@ -93,7 +93,9 @@ def carry_out(
     tables: ClientTables,
     clients: Clients,
     numbers: range | None,
+    *,
     quiet: bool,
+    picture: bool,
 ) -> Selection:
     """Fit every number of clusters, continuing from what the folder holds, and write the results."""
     model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
@@ -113,6 +115,8 @@ def carry_out(
                 resume=True,
                 watch=lambda number: _progress(asked, model, number, quiet),
             )
+            if picture:
+                draw_selection(out / "picture.png", result)
             return _written(out, _selection(asked, tables, result, time.monotonic() - began), result)
     except BaseException:
         if fresh and not transcripts(out):
@@ -123,7 +127,6 @@ def carry_out(
 def _written(out: Path, found: Selection, result: SelectionResult) -> Selection:
     with replaced(out / "model.npz") as path:
         result.estimator.save(path)
-    draw_selection(out / "picture.png", result)
     with replaced(out / FOUND) as path:
         path.write_bytes(pretty(found))
     return found
