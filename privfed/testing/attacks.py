@@ -12,7 +12,7 @@ import pytest
 from privfed.attacks.base.interface import PassiveAttack
 from privfed.attacks.base.preparation import Target
 from privfed.attacks.base.prior import Prior
-from privfed.attacks.base.results import NotRun, evaluate
+from privfed.attacks.base.results import NotRun, Truth, evaluate
 from privfed.attacks.registry import undeclared
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
@@ -51,12 +51,20 @@ class AttackContract:
 
     def attacked(self, view: View) -> Any:
         """Return what the attack finds in a view."""
-        return self.make().run(view, self.target().prior, np.random.default_rng(0))
+        return self.make().run(view, self.prior(), np.random.default_rng(0))
 
     def target(self) -> Target:
         """Return what is known of the run: all rows for scoring, and public ones."""
         public = np.random.default_rng(4).normal(5.0, 5.0, (60, 2))
         return Target(clients=self.clients(), public=public, client=0, shows_answers=self.over == "plain")
+
+    def prior(self) -> Prior:
+        """Return what the attacker knows besides the view."""
+        return self.target().prior
+
+    def truth(self) -> Truth:
+        """Return what it is scored against; write it for an attack on more than the clients' rows."""
+        return self.target().truth
 
     def test_it_declares_what_reports_say_of_it(self) -> None:
         """Its name, its source, who attacks, what it sees and knows, what stops it."""
@@ -67,7 +75,7 @@ class AttackContract:
         """The report is numbers and words, that JSON holds."""
         found = self.attacked(self.fit().view("server"))
         assert not isinstance(found, NotRun), found.why
-        report = evaluate(found, self.target().truth)
+        report = evaluate(found, self.truth())
         assert found.attack == self.kind.name
         assert json.loads(json.dumps(report.to_dict()))["attack"] == self.kind.name
 
@@ -95,5 +103,5 @@ class AttackContract:
 
     def told(self, found: Any) -> dict[str, Any]:
         """Return a scored result without what differs between two runs of the same attack."""
-        told = evaluate(found, self.target().truth).to_dict()
+        told = evaluate(found, self.truth()).to_dict()
         return {name: repr(value) for name, value in told.items() if name != "seconds"}

@@ -1,0 +1,76 @@
+"""privfed's own attacks keep the contract that those of others are held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privfed import Box, DPKMeans, EWFKMeans, Privacy
+from privfed.attacks import ActiveAttack, PassiveAttack, Prior, Truth
+from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.core.record.transcript import Transcript
+from privfed.estimators.weighted import lloyd
+from privfed.metrics import fuzzy_davies_bouldin
+from privfed.testing import AttackContract
+from tests.default_run import slow_but
+
+PASSIVE = [name for name in ATTACKS.names() if not issubclass(attack_class(name), ActiveAttack)]
+
+QUICK: dict[str, dict[str, Any]] = {
+    "fuzzy-inversion": {"starts": 1, "moves": 1},
+    "noisy-differencing": {"n_sweeps": 10},
+    "tomography": {"n_particles": 200, "n_iter": 20},
+}
+"""Less work than by default: the contract asks what an attack does, not how much it finds."""
+
+
+class TestOwnAttacks(AttackContract):
+    """Those that ask questions of their own read no view; the contract is of those that do."""
+
+    @pytest.fixture(autouse=True, params=slow_but(PASSIVE, "cluster-membership", "membership"))
+    def _named(self, request: pytest.FixtureRequest) -> None:
+        self.name = request.param
+        self.kind = attack_class(self.name)  # type: ignore[assignment]
+
+    def prepared(self) -> Any:
+        return self.kind.prepare(self.target(), QUICK.get(self.name, {}))
+
+    def make(self) -> PassiveAttack[Any]:
+        made: PassiveAttack[Any] = self.prepared().attack
+        return made
+
+    def prior(self) -> Prior:
+        prior: Prior = self.prepared().prior
+        return prior
+
+    def truth(self) -> Truth:
+        truth: Truth = self.prepared().truth
+        return truth
+
+    def fit(self, run_dir: Path | None = None) -> Transcript:
+        """Each is run on what it reads: changing cohorts, equal weights, noised sums, a fuzzy index."""
+        words: dict[str, Any] = {"protocol": self.over, "run_dir": run_dir}
+        short = {"max_iter": 4, "tol": 0, **words}
+        if self.name == "noisy-differencing":
+            rehearsed = Privacy(
+                epsilon=10.0,
+                delta=1e-6,
+                unit="record",
+                neighbours="add-remove",
+                domain=Box(-10.0, 20.0, max_rows=60),
+                noise_seed=0,
+            )
+            return DPKMeans(3, privacy=rehearsed, **words).fit(self.clients()).transcript_
+        if self.name == "equal-weight-counts":
+            return EWFKMeans(3, **short).fit(self.clients()).transcript_
+        cohorts = {"clients_per_round": 4} if self.name == "disaggregation" else {}
+        model = lloyd(6, **cohorts, **short).fit(self.clients())
+        if self.name == "fuzzy-inversion":
+            fuzzy_davies_bouldin(model.federation_, model.cluster_centers_)
+        return model.transcript_
+
+
+def test_all_attacks_but_those_that_ask_are_held_to_it() -> None:
+    assert set(ATTACKS.names()) - set(PASSIVE) == {"probing"}
