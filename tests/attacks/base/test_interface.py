@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 import privfed.attacks as package
 from privfed import DWFKMeans
-from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Truth, evaluate
+from privfed.attacks import Attack, Counts, Differencing, Particles, Points, Prior, Report, Truth, evaluate
 from privfed.attacks.base.bounds import LINEAR, Cells, linear_bound
 from privfed.attacks.base.measures import matched_rmse, matches, wasserstein
 from privfed.core.record.transcript import Transcript
@@ -73,6 +74,16 @@ def test_a_report_is_json_a_table_and_a_picture(tmp_path: Path) -> None:
     assert "bound" not in str(report)
     report.picture(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 1000
+
+
+def test_a_long_title_and_all_labels_lie_within_the_picture(tmp_path: Path) -> None:
+    goal = "contributions linked to an earlier one of their client"
+    scenes = {"rows": 1e5 * ROWS, "claims": -1e5 * ROWS}
+    Report(attack="linkage", goal=goal, recovered=-0.25, scenes=scenes).picture(tmp_path / "report.png")
+    drawn = imread(tmp_path / "report.png")
+    rim = np.concatenate([drawn[0], drawn[-1], drawn[:, 0], drawn[:, -1]])
+    assert (rim == 1.0).all(), "something is cut off"
+    assert (drawn < 1.0).any()
 
 
 def test_a_bound_says_what_it_bounds_and_is_never_passed_in_silence() -> None:
