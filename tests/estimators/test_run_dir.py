@@ -147,8 +147,8 @@ def test_other_clients_do_not_go_on_with_what_a_crash_left(crashed: Path) -> Non
             private(crashed).resume(**given)
 
 
-class Killed(BaseException):
-    """The process is gone; nothing that could still write does."""
+class Killed(KeyboardInterrupt):
+    """The process is gone; nothing that could still write does. No client takes it for its own error."""
 
 
 class Killer:
