@@ -85,7 +85,7 @@ def fit_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def fit(*more: str) -> Path:
         folder = tmp_path_factory.mktemp("once")
         words = ["fit", _write(folder / "iris.csv"), "--group", "hospital", "--label", "species", "-k", 3]
-        result = CliRunner().invoke(main, [*map(str, words), *more, "--out", str(folder / "run")])
+        result = CliRunner().invoke(main, without_pictures([*words, *more, "--out", folder / "run"]))
         assert result.exit_code == 0, result.output
         return folder / "run"
 

@@ -32,7 +32,7 @@ COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
 
 @pytest.fixture(params=["plain", "masked"])
 def run(request, copied, tmp_path) -> Path:
-    return copied(tmp_path / "run", "--protocol", request.param)
+    return copied(tmp_path / "run", "--protocol", request.param, "--picture")
 
 
 def read(folder: Path) -> dict:
