@@ -150,7 +150,12 @@ def test_commands_on_pages_have_the_options_that_they_show() -> None:
 
 
 def test_options_on_pages_exist() -> None:
-    options = {option for one in main.commands.values() for part in one.params for option in part.opts}
+    options = {
+        option
+        for one in main.commands.values()
+        for part in one.params
+        for option in (*part.opts, *part.secondary_opts)
+    }
     shown = [
         (named(page), option)
         for page in PAGES

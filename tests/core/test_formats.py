@@ -94,7 +94,7 @@ def a_result(folder: Path, version: int) -> Any:
 
 def a_report(folder: Path, version: int) -> Any:
     (folder / "attacks.json").write_text(json.dumps({"format": version, "attacks": {}}))
-    return stored(folder, {})
+    return stored(folder, {}, pictured=False)
 
 
 def a_study(folder: Path, version: int) -> Any:
