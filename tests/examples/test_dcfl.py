@@ -1,28 +1,21 @@
-"""The study of DCFL's figures and tables runs, and its order is the paper's."""
+"""The study of DCFL's figures and tables runs; in its quick form DCFL is ahead (over 60 rounds CFL is)."""
 
 import csv
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "dcfl.py"
+from tests.examples.scripts import loaded
 
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("example_dcfl", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded("dcfl")
 
 
 @pytest.mark.slow
-def test_quick_study_writes_its_tables_and_picture_in_the_papers_order(
+def test_quick_study_writes_its_tables_and_picture_with_dcfl_ahead_after_twelve_rounds(
     study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study.main(["--quick", "--out", str(tmp_path / "out")])

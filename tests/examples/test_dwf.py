@@ -1,25 +1,18 @@
 """The study of the DWF paper's tables and figures runs, and comes out as the paper says."""
 
 import csv
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "dwf.py"
+from tests.examples.scripts import loaded
 
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("example_dwf", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded("dwf")
 
 
 @pytest.mark.slow

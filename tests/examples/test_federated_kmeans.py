@@ -1,27 +1,19 @@
 """The study of Triebe and Rajagopal's figures runs, and its scores are the paper's."""
 
 import csv
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.examples.scripts import loaded
 from tests.reference import minibatch_reference as oracle
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "federated_kmeans.py"
 
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("example_federated_kmeans", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded("federated_kmeans")
 
 
 @pytest.mark.slow
