@@ -1,0 +1,293 @@
+"""Identity files of parties, the public cards that they exchange, and the list of all that they compare.
+
+A card is signed with its own key, so that nobody registers a key that it does not hold. Cards travel by any
+way; what makes them trustworthy is that parties compare fingerprints by voice. Sixty digits, about 199 bits:
+nobody finds a second card with the same ones, nor two lists of its own making that share theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from privfed.core.agreed.agreement import PUBLIC_KEY_BYTES, Registry
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.files import make_folder, open_file
+from privfed.core.stored.hashing import bound, digest
+from privfed.errors import ArgumentError, FormatError
+from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, Identity, verify
+
+IDENTITY, CARD = "identity", "public"
+"""Names of the two files in a party's folder; the second is for everybody."""
+
+JOURNAL_ID_BYTES = 16
+_GROUPS, _DIGITS = 12, 5
+
+Value = TypeVar("Value")
+
+
+def fingerprint(what: bytes) -> str:
+    """Return sixty digits in groups of five, to be compared by voice.
+
+    Args:
+        what: a digest of 32 bytes.
+    """
+    digits = str(int.from_bytes(what, "big") % 10 ** (_GROUPS * _DIGITS)).zfill(_GROUPS * _DIGITS)
+    return " ".join(digits[i : i + _DIGITS] for i in range(0, len(digits), _DIGITS))
+
+
+def _check_name(name: str) -> None:
+    if not name or name != name.strip() or not name.isprintable():
+        raise ArgumentError(f"a party needs a name of printable characters, got {name!r}.")
+
+
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party shows everybody: its name and public key, signed with that key.
+
+    Args:
+        name: as configurations name the party.
+        public: its Ed25519 public key.
+        signature: over both.
+    """
+
+    name: str
+    public: bytes
+    signature: bytes
+
+    @classmethod
+    def of(cls, name: str, identity: Identity) -> Card:
+        """Return the card of an identity.
+
+        Raises:
+            ArgumentError: the name is empty, or has characters that do not print.
+        """
+        _check_name(name)
+        return cls(name, identity.public, identity.sign(bound("card", name.encode(), identity.public)))
+
+    def check(self) -> None:
+        """Check a card that came from elsewhere.
+
+        Raises:
+            ArgumentError: its name or key cannot be one, or its signature is not its key's.
+        """
+        _check_name(self.name)
+        try:
+            if len(self.public) != PUBLIC_KEY_BYTES:
+                raise CryptographyError("a key of another length")
+            verify(self.public, self.signature, bound("card", self.name.encode(), self.public))
+        except CryptographyError:
+            raise ArgumentError(
+                f"the card of {self.name!r} is not signed with its own key; ask {self.name!r} for a new one."
+            ) from None
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixty digits of the name and the key."""
+        return fingerprint(digest("card", self.name.encode(), self.public))
+
+
+CARDS: Codec[Card] = Codec(Card, "public card of a party", 1)
+
+
+class Parties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Lists the cards of all parties. Each party has the same list before anything is agreed on.
+
+    Args:
+        server: the coordinator's card.
+        clients: the clients' cards, ordered by name, so that lists of the same cards are the same.
+    """
+
+    server: Card
+    clients: tuple[Card, ...]
+
+    @classmethod
+    def of(cls, server: Card, clients: Iterable[Card]) -> Parties:
+        """Return the list of these cards.
+
+        Raises:
+            ArgumentError: a card does not hold, or two parties share a name or a key.
+        """
+        parties = cls(server, tuple(sorted(clients, key=lambda card: card.name)))
+        parties.check()
+        return parties
+
+    def check(self) -> None:
+        """Check a list that came from elsewhere; raises as `of`, and for clients in another order."""
+        cards = (self.server, *self.clients)
+        for card in cards:
+            card.check()
+        names = [card.name for card in self.clients]
+        if not names or names != sorted(names):
+            raise ArgumentError("a list of parties needs the cards of its clients, ordered by name.")
+        if len({card.name for card in cards}) < len(cards) or len({card.public for card in cards}) < len(
+            cards
+        ):
+            raise ArgumentError("each party needs a name and a key of its own; two of these cards share one.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixty digits of all names and keys, and of which one is the coordinator's."""
+        parts = [part for one in (self.server, *self.clients) for part in (one.name.encode(), one.public)]
+        return fingerprint(digest("parties", *parts))
+
+    def registry(self, names: Iterable[str]) -> Registry:
+        """Return the keys of a configuration's clients, by position.
+
+        Args:
+            names: the configuration's clients.
+
+        Raises:
+            ArgumentError: one of them has no card here.
+        """
+        keys = {card.name: card.public for card in self.clients}
+        wanted = tuple(names)
+        if missing := [name for name in wanted if name not in keys]:
+            raise ArgumentError(
+                f"no card of {missing[0]!r} in this list of {len(keys)} clients; make a list with it, and "
+                "compare its fingerprint anew."
+            )
+        return Registry(tuple(keys[name] for name in wanted), self.server.public)
+
+
+PARTIES: Codec[Parties] = Codec(Parties, "list of parties", 1)
+
+
+class _StoredIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An identity in its file."""
+
+    name: str
+    secret: bytes
+    journal: bytes
+
+
+_IDENTITIES: Codec[_StoredIdentity] = Codec(_StoredIdentity, "identity of a party", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnIdentity:
+    """A party's own identity, and which journal belongs to it.
+
+    Args:
+        name: of the party.
+        key: its secret key.
+        journal: id of the one journal that this identity answers with.
+    """
+
+    name: str
+    key: Identity
+    journal: bytes = field(repr=False)
+
+    @property
+    def card(self) -> Card:
+        """What it shows everybody."""
+        return Card.of(self.name, self.key)
+
+    @classmethod
+    def generate(cls, name: str) -> OwnIdentity:
+        """Return a fresh identity from the operating system's generator.
+
+        Raises:
+            ArgumentError: the name is empty, or has characters that do not print.
+        """
+        _check_name(name)
+        return cls(name, Identity.generate(), secrets.token_bytes(JOURNAL_ID_BYTES))
+
+
+def write_identity(folder: Path, own: OwnIdentity) -> None:
+    """Write an identity and its card into a folder that only the owner may enter, durably.
+
+    Raises:
+        ArgumentError: the folder holds an identity already, which is never replaced.
+    """
+    make_folder(folder)
+    stored = _StoredIdentity(own.name, own.key.secret, own.journal)
+    write_new(folder / CARD, CARDS.to_bytes(own.card))
+    # Last, so that a folder with an identity is whole.
+    write_new(folder / IDENTITY, _IDENTITIES.to_bytes(stored))
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file of the owner's that must not exist yet; return once it is on disk.
+
+    Raises:
+        ArgumentError: it exists.
+    """
+    try:
+        with open_file(path, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise ArgumentError(f"{path} is there already and is never replaced; name another place.") from None
+    entry = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
+
+
+def read_identity(folder: Path) -> OwnIdentity:
+    """Return the identity of a party's folder.
+
+    Raises:
+        ArgumentError: there is none, others may read it, or it is damaged. Nothing in it is quoted.
+        FormatError: it is of another version.
+    """
+    path = folder / IDENTITY
+    stored = _IDENTITIES.from_bytes(_read_secret(path))
+    if len(stored.secret) != KEY_BYTES or len(stored.journal) != JOURNAL_ID_BYTES:
+        raise ArgumentError(f"{path} is damaged; take the copy that was made of the whole folder.")
+    _check_name(stored.name)
+    return OwnIdentity(stored.name, Identity(stored.secret), stored.journal)
+
+
+def _read_secret(path: Path) -> bytes:
+    try:
+        # What is checked is what is read: the open file, whatever becomes of its name.
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise ArgumentError(
+                    f"{path} may be read by others (mode {stat.S_IMODE(found.st_mode):o}), so that its key "
+                    "may be known: make a new identity, or close it with chmod 600 if nobody else was here."
+                )
+            return file.read()
+    except FileNotFoundError:
+        raise ArgumentError(f"{path} is missing; make an identity with: privfed keys new") from None
+
+
+def read_card(path: Path) -> Card:
+    """Return a card that someone sent.
+
+    Raises:
+        ArgumentError: it is missing, damaged, or not signed with its own key.
+        FormatError: it is of another version.
+    """
+    card = _read(CARDS, path)
+    card.check()
+    return card
+
+
+def read_parties(path: Path) -> Parties:
+    """Return a list of parties; raises as `read_card` and `Parties.of`."""
+    parties = _read(PARTIES, path)
+    parties.check()
+    return parties
+
+
+def _read(codec: Codec[Value], path: Path) -> Value:
+    try:
+        return codec.from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        raise ArgumentError(f"{path} is missing.") from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
