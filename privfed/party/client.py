@@ -16,6 +16,7 @@ from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
 from privfed.party.answerer import own_answerer
 from privfed.party.guard import MOVES, GuardedAnswerer
+from privfed.party.journalled import JournalledFit, JournallingAnswerer
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import PayingAnswerer
 
@@ -28,11 +29,18 @@ class Stores:
         state: of its side of the secure sum.
         ledger: how much of its privacy budget it has spent.
         moves: what its guard remembers of the questions so far.
+        journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
     """
 
     state: StateStore = field(default_factory=MemoryStore)
     ledger: StateStore = field(default_factory=MemoryStore)
     moves: StateStore = field(default_factory=MemoryStore)
+    journalled: JournalledFit | None = None
+
+    @classmethod
+    def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
+        """Return stores in the journal of the client's party, which change together."""
+        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit)
 
     @classmethod
     def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
@@ -75,6 +83,8 @@ def assembled(
         answerer = PayingAnswerer(answerer, configuration, stores.ledger)
     if policy.guards:
         answerer = GuardedAnswerer(answerer, policy, stores.moves, configuration)
+    if stores.journalled is not None:
+        answerer = JournallingAnswerer(answerer, stores.journalled)
     return Client(side, stores.state, answerer, log)
 
 

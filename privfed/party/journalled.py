@@ -1,0 +1,194 @@
+"""One fit in a party's journal: the stores of its client, what it has answered, lost and been told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from privfed.core.asking.question import Question, wire_name
+from privfed.core.asking.statistics import Statistics
+from privfed.core.roles.engine import Answerer, StateTransaction
+from privfed.core.stored.codec import StateCodec
+from privfed.core.stored.hashing import digest
+from privfed.core.values.numbers import check_whole
+from privfed.errors import PolicyError, StateError
+from privfed.party.chain import Chain, Head
+from privfed.party.database import Database
+from privfed.party.guard import MOVES
+from privfed.protocols.crypto.keys import equal
+
+NO_TOTALS = digest("totals")
+"""Where the chain of a fit's totals begins."""
+
+
+class JournalledFit:
+    """One fit in a party's journal: the stores of its client, and what it has answered.
+
+    Args:
+        database: the journal's file.
+        number: of the fit.
+    """
+
+    def __init__(self, database: Database, number: int) -> None:
+        self._database, self.number = database, number
+        self._chain = Chain(database)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep all that is written within, or nothing."""
+        with self._database.transaction():
+            yield
+
+    def state(self, codec: StateCodec) -> JournalStore:
+        """Return the store of the client's state."""
+        return JournalStore(self, "state", codec)
+
+    @property
+    def moves(self) -> JournalStore:
+        """The store of what the client's guard remembers."""
+        return JournalStore(self, "moves", MOVES)
+
+    @property
+    def ledger(self) -> JournalStore:
+        """The store of the share of the fit's budget that is spent."""
+        return JournalStore(self, "spent", None)
+
+    def read(self, column: Literal["state", "moves", "spent", "asked", "question", "told", "head"]) -> Any:
+        """Return one value of a fit that has not ended.
+
+        Raises:
+            StateError: it has ended, and its keys are gone.
+        """
+        with self._database.transaction() as database:
+            query = f"SELECT closed, {column} FROM fits WHERE number = ?"
+            closed, value = database.execute(query, (self.number,)).fetchone()
+        if closed:
+            raise StateError(f"fit {self.number} has ended; begin a new one under a new agreement.")
+        return value
+
+    def write(self, kind: str, values: dict[str, Any], **content: Any) -> None:
+        """Change a fit that has not ended, and enter why.
+
+        Raises:
+            StateError: it has ended, or a number was to go back.
+        """
+        with self._database.transaction() as database:
+            self.read("asked")
+            changes = ", ".join(f"{column} = ?" for column in values)
+            database.execute(f"UPDATE fits SET {changes} WHERE number = ?", (*values.values(), self.number))
+            self._chain.enter(self.number, kind, **content)
+
+    def answers(self, question: Question, index: int) -> None:
+        """Enter that a sum is answered, before it is.
+
+        A sum may be asked again where clients dropped out of it, with the same question only, and never one
+        before it.
+
+        Raises:
+            PolicyError: an earlier sum, or another question; the text is the code of the refusal.
+        """
+        asked = digest("question", question.to_bytes())
+        with self._database.transaction() as database:
+            upcoming = self.read("asked")
+            if index < upcoming - 1:
+                raise PolicyError("journal:index")
+            if index == upcoming - 1 and not equal(self.read("question"), asked):
+                raise PolicyError("journal:question")
+            query = "SELECT answered FROM fits WHERE number = ?"
+            (answered,) = database.execute(query, (self.number,)).fetchone()
+            values = {"answered": answered + 1, "asked": index + 1, "question": asked}
+            self.write("sum", values, index=index, question=wire_name(type(question)), digest=asked.hex())
+
+    def lost(self, clients: int) -> None:
+        """Count clients that were lost in a sum or a set-up.
+
+        Raises:
+            ArgumentError: not a whole number of at least 1.
+        """
+        check_whole("clients", clients, 1)
+        with self._database.transaction() as database:
+            query = "SELECT losses FROM fits WHERE number = ?"
+            (losses,) = database.execute(query, (self.number,)).fetchone()
+            self.write("lost", {"losses": losses + clients}, clients=clients)
+
+    def tell(self, total: bytes) -> Head:
+        """Chain an opened total to those before; return how many there are, and their hash.
+
+        Args:
+            total: its encoding, the same for all clients.
+        """
+        with self._database.transaction():
+            told = self.totals
+            after = Head(told.counter + 1, digest("total", told.head, told.counter, total))
+            self.write("total", {"told": after.counter, "head": after.head}, head=after.head.hex())
+        return after
+
+    @property
+    def totals(self) -> Head:
+        """How many totals were opened, and the hash that chains them."""
+        return Head(self.read("told"), self.read("head"))
+
+    def close(self) -> None:
+        """End the fit. Its keys are erased, and its agreement never runs again."""
+        self.write("end", {"closed": 1, "state": None, "moves": None})
+
+
+class JournalStore:
+    """One store of a client's, in its party's journal. Stores of one fit share their transactions.
+
+    Args:
+        fit: the fit.
+        column: what is kept.
+        codec: how it is kept; None for a number.
+    """
+
+    def __init__(
+        self, fit: JournalledFit, column: Literal["state", "moves", "spent"], codec: StateCodec | None
+    ) -> None:
+        self._fit, self._column, self._codec = fit, column, codec
+
+    @contextmanager
+    def transaction(self) -> Iterator[StateTransaction]:
+        """Lock the whole journal; what is saved is on disk once the outermost transaction has ended."""
+        with self._fit.together():
+            yield self
+
+    def load(self) -> Any | None:
+        """Return what is kept, or None before the first message.
+
+        Raises:
+            StateError: the fit has ended, or the journal is damaged.
+        """
+        kept = self._fit.read(self._column)
+        if kept is None or self._codec is None:
+            return kept
+        try:
+            return self._codec.from_bytes(kept)
+        except ValueError as error:
+            raise StateError(
+                f"the {self._column} of fit {self._fit.number} in the journal: {error}"
+            ) from None
+
+    def save(self, state: Any) -> None:
+        """Keep a value."""
+        kept = state if self._codec is None else self._codec.to_bytes(state)
+        content = {"spent": state} if self._codec is None else {}
+        self._fit.write(self._column, {self._column: kept}, **content)
+
+
+class JournallingAnswerer:
+    """A client's answerer that enters each sum into the party's journal before it is answered.
+
+    Args:
+        answerer: answers, pays and guards.
+        fit: the fit in the journal.
+    """
+
+    def __init__(self, answerer: Answerer, fit: JournalledFit) -> None:
+        self._answerer, self._fit = answerer, fit
+
+    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
+        """Answer a sum that may still be answered; raises `PolicyError` otherwise."""
+        self._fit.answers(question, index)
+        return self._answerer(question, index)

@@ -1,0 +1,60 @@
+"""A party with its journal, agreements for it, and one question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from privfed import Box, ClientPolicy, Privacy
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.engine import Client
+from privfed.core.stored.messages import Array, encode
+from privfed.core.values.domain import Ranges
+from privfed.party.client import Stores, own_client
+from privfed.party.identity import OwnIdentity, write_identity
+from privfed.party.journal import Journal
+from privfed.protocols.crypto.keys import Identity
+from privfed.protocols.plain import PlainClient, PlainRequest
+from privfed.questions.lloyd import LloydSums
+
+SERVER = Identity(bytes(range(32)))
+DOMAIN = Box(-3.0, 3.0, max_rows=64)
+
+
+def new_party(folder: Path) -> tuple[OwnIdentity, Journal]:
+    own = OwnIdentity.generate("a")
+    journal = Journal.create(folder, own)
+    write_identity(folder, own)
+    return own, journal
+
+
+def agreement(own: OwnIdentity, seed: int = 0, epsilon: float | None = None, **words: object) -> Agreement:
+    if epsilon is not None:
+        low, high = DOMAIN.bounds(2)
+        claim = Privacy(epsilon=epsilon, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove")
+        words |= {"privacy": claim.terms(), "low": Array.of(low), "high": Array.of(high), "max_rows": 64}
+    known = {"protocol": "plain", "algorithm": "", "clients": ("a",), "n_features": 2, "seed": seed}
+    configuration = Configuration(**{**known, **words})  # type: ignore[arg-type]
+    return Agreement(configuration, Registry((own.key.public,), SERVER.public))
+
+
+def question(center: float = 0.0) -> LloydSums:
+    return LloydSums(ranges=Ranges([-3.0, -3.0], [3.0, 3.0], 64), centers=np.array([[center, 0.0]]))
+
+
+def request(number: int, index: int, asked: bytes | None = None) -> bytes:
+    return encode(PlainRequest(number, index, question().to_bytes() if asked is None else asked))
+
+
+def client(journal: Journal, agreed: Agreement, policy: ClientPolicy | None = None) -> Client:
+    """Return the party's client as a new process would: from its journal alone."""
+    policy = policy or ClientPolicy()
+    fit = journal.begin(agreed, 0, "rows", policy)
+    side = PlainClient(agreed.configuration, policy)
+    rows = ClientData(np.random.default_rng(0).normal(size=(9, 2)))
+    stores = Stores.in_journal(fit, side)
+    domain = None if agreed.configuration.privacy is None else DOMAIN
+    return own_client(side, 0, rows, agreed.configuration, policy, stores, domain=domain)

@@ -1,0 +1,245 @@
+"""A party's journal remembers over all fits, never goes back, and belongs to one identity."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from privfed import ClientPolicy
+from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.errors import ArgumentError, PolicyError, StateError
+from privfed.party.chain import Chain
+from privfed.party.identity import CARD, IDENTITY, OwnIdentity
+from privfed.party.journal import FILE, Journal
+from privfed.protocols.plain import PlainAnswer
+from tests.owners import assert_the_owners, umask
+from tests.party.journals import agreement, client, new_party, question, request
+from tests.some import some
+
+
+def answered(reply: bytes) -> bool:
+    return isinstance(decode(reply, PlainAnswer | Refusal, sender="a", stage="collect"), PlainAnswer)
+
+
+def refused(code: str) -> bytes:
+    return encode(Refusal(code))
+
+
+def test_a_journal_is_its_owners_alone(tmp_path: Path) -> None:
+    with umask(0):
+        new_party(tmp_path / "party")
+    assert_the_owners(tmp_path / "party", {IDENTITY, CARD, FILE})
+
+
+def test_what_a_fit_did_is_remembered_over_processes(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    agreed = agreement(own)
+    assert answered(client(journal, agreed).handle(request(1, 0)))
+    again = Journal(tmp_path / "party", own)
+    assert not answered(client(again, agreed).handle(request(1, 0)))
+    assert answered(client(again, agreed).handle(request(2, 1, question(1.0).to_bytes())))
+    (line,) = again.fits
+    assert (line.answered, line.data_set, line.agreement) == (2, "rows", agreed.digest.hex())
+    kinds = [entry["kind"] for entry in again.entries()]
+    assert kinds == ["begin", "sum", "state", "state", "sum", "state"]
+
+
+def test_a_sum_is_asked_again_with_its_question_only_and_never_an_earlier_one(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    one = client(journal, agreement(own))
+    assert answered(one.handle(request(1, 5)))
+    assert answered(one.handle(request(2, 5)))
+    assert one.handle(request(3, 5, question(1.0).to_bytes())) == refused("journal:question")
+    assert one.handle(request(4, 4)) == refused("journal:index")
+    assert journal.fits[0].answered == 2
+
+
+def test_an_agreement_runs_once(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    agreed = agreement(own)
+    fit = journal.begin(agreed, 0, "rows", ClientPolicy())
+    assert journal.begin(agreed, 0, "rows", ClientPolicy()).number == fit.number
+    with pytest.raises(ArgumentError, match="began on data_set='rows'"):
+        journal.begin(agreed, 0, "others", ClientPolicy())
+    one = client(journal, agreed)
+    assert answered(one.handle(request(1, 0)))
+    fit.close()
+    with pytest.raises(PolicyError, match="journal:ran"):
+        journal.begin(agreed, 0, "rows", ClientPolicy())
+    with pytest.raises(StateError, match="has ended"):
+        one.handle(request(2, 1))
+    assert journal.begin(agreement(own, seed=1), 0, "rows", ClientPolicy()).number == 2
+
+
+def test_ended_fits_leave_no_keys(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fit = journal.begin(agreement(own), 0, "rows", ClientPolicy())
+
+    class Codec:
+        def to_bytes(self, value: bytes) -> bytes:
+            return value
+
+        from_bytes = to_bytes
+
+    secret = b"a key of thirty-two bytes exactly"
+    with fit.state(Codec()).transaction() as stored:
+        stored.save(secret)
+    assert secret in (tmp_path / "party" / FILE).read_bytes()
+    fit.close()
+    assert secret not in (tmp_path / "party" / FILE).read_bytes()
+
+
+def test_a_missing_journal_of_an_identity_is_an_error_and_none_is_made(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    one = client(journal, agreement(own))
+    (tmp_path / "party" / FILE).unlink()
+    with pytest.raises(StateError, match=r"is missing.*make a new identity"):
+        one.handle(request(1, 0))
+    with pytest.raises(StateError, match="is missing"):
+        Journal(tmp_path / "party", own)
+    assert not (tmp_path / "party" / FILE).exists()
+
+
+def test_a_journal_of_another_identity_is_refused(tmp_path: Path) -> None:
+    own, _ = new_party(tmp_path / "party")
+    new_party(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / FILE, tmp_path / "party" / FILE)
+    with pytest.raises(StateError, match="another identity"):
+        Journal(tmp_path / "party", own)
+    # Made anew for the same key, it lacks the id that the identity was born with.
+    (tmp_path / "third").mkdir()
+    Journal.create(tmp_path / "third", OwnIdentity(own.name, own.key, bytes(16)))
+    with pytest.raises(StateError, match="another identity"):
+        Journal(tmp_path / "third", own)
+
+
+def test_an_existing_journal_is_never_replaced(tmp_path: Path) -> None:
+    own, _ = new_party(tmp_path / "party")
+    with pytest.raises(ArgumentError, match="never replaced"):
+        Journal.create(tmp_path / "party", own)
+
+
+BACK = [
+    *(f"UPDATE fits SET {one} = 0" for one in ("answered", "asked", "spent", "losses", "told", "epsilon")),
+    *(f"UPDATE fits SET {one} = x'00'" for one in ("head", "question", "agreement")),
+    "UPDATE fits SET data_set = 'b'",
+    "UPDATE entries SET kind = ''",
+    "UPDATE party SET id = x'00'",
+    "UPDATE starts SET total = x'00'",
+    "INSERT INTO entries VALUES (99, '', 1, '', '{}', x'00')",
+    *(f"DELETE FROM {one}" for one in ("fits", "entries", "party", "starts")),
+]
+
+
+def test_the_file_itself_refuses_to_go_back(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fit = journal.begin(agreement(own, epsilon=1.0), 0, "rows", ClientPolicy())
+    with fit.together(), fit.ledger.transaction() as ledger:
+        fit.answers(question(), 0)
+        fit.lost(2)
+        fit.tell(b"total")
+        ledger.save(0.5)
+        journal.keep_start("rows", b"cells", b"total")
+    database = sqlite3.connect(tmp_path / "party" / FILE)
+    for change in some(BACK):
+        with pytest.raises(sqlite3.IntegrityError):
+            database.execute(change)
+    database.close()
+
+
+def test_a_payment_never_goes_back(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fit = journal.begin(agreement(own, epsilon=1.0), 0, "rows", ClientPolicy())
+    with fit.ledger.transaction() as ledger:
+        ledger.save(0.5)
+    with pytest.raises(StateError, match="never goes back"), fit.ledger.transaction() as ledger:
+        ledger.save(0.25)
+    assert journal.fits[0].spent == 0.5
+
+
+def test_entries_that_were_changed_are_noticed(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fit = journal.begin(agreement(own), 0, "rows", ClientPolicy())
+    fit.lost(1)
+    before = journal.head
+    assert before.counter == len(journal.entries()) == 2
+    database = sqlite3.connect(tmp_path / "party" / FILE)
+    database.execute("DROP TRIGGER entries_update")
+    database.execute("""UPDATE entries SET content = '{"clients": 9}' WHERE counter = 2""")
+    database.commit()
+    database.close()
+    with pytest.raises(StateError, match="entry 2 is not what was written"):
+        journal.entries()
+    assert Chain(journal._database).head == before
+
+
+def test_privacy_is_added_up_for_each_data_set(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    for seed, (data_set, epsilon) in enumerate([("a", 0.5), ("a", 0.25), ("a", None), ("b", 2.0)]):
+        journal.begin(agreement(own, seed, epsilon), 0, data_set, ClientPolicy()).lost(seed + 1)
+    given = journal.given("a")
+    assert (given.fits, given.losses, given.epsilon, given.unprotected) == (3, 6, 0.75, 1)
+    assert given.delta == pytest.approx(2e-6)
+    assert journal.given("b").epsilon == 2.0 and journal.given("c").fits == 0
+
+
+def test_a_start_is_kept_once(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    assert journal.start("a", b"cells") is None
+    journal.keep_start("a", b"cells", b"total")
+    journal.keep_start("a", b"cells", b"total")
+    assert Journal(tmp_path / "party", own).start("a", b"cells") == b"total"
+    assert journal.start("b", b"cells") is None and journal.start("a", b"others") is None
+    with pytest.raises(StateError):
+        journal.keep_start("a", b"cells", b"another")
+    assert journal.head.counter == 1
+
+
+def test_totals_are_chained(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fits = [journal.begin(agreement(own, seed), 0, "a", ClientPolicy()) for seed in range(3)]
+    for fit, totals in zip(fits, [(b"x", b"y"), (b"x", b"y"), (b"y", b"x")], strict=True):
+        for total in totals:
+            fit.tell(total)
+    heads = [fit.totals for fit in fits]
+    assert heads[0] == heads[1] != heads[2] and heads[0].counter == 2
+
+
+def test_a_transaction_keeps_all_or_nothing(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    fit = journal.begin(agreement(own), 0, "a", ClientPolicy())
+    before = journal.head
+    with pytest.raises(RuntimeError), fit.together():
+        fit.lost(1)
+        raise RuntimeError
+    assert journal.head == before and journal.fits[0].losses == 0
+    # What failed on disk is not kept, whoever catches it.
+    with pytest.raises(StateError), fit.together():
+        fit.lost(1)
+        with pytest.raises(StateError):
+            fit.write("lost", {"losses": 0})
+    assert journal.head == before and journal.fits[0].losses == 0
+
+
+def test_damage_and_other_versions_are_errors(tmp_path: Path) -> None:
+    own, _ = new_party(tmp_path / "party")
+    database = sqlite3.connect(tmp_path / "party" / FILE)
+    database.execute("PRAGMA user_version = 7")
+    database.close()
+    with pytest.raises(StateError, match="format 7"):
+        Journal(tmp_path / "party", own)
+    (tmp_path / "party" / FILE).write_bytes(b"secret" * 1000)
+    with pytest.raises(StateError, match="cannot be used") as caught:
+        Journal(tmp_path / "party", own)
+    assert "secret" not in str(caught.value)
+
+
+def test_noised_sums_are_paid_in_the_journal(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    one = client(journal, agreement(own, epsilon=1.0))
+    # An exact question is refused under differential privacy, and remembered as asked.
+    assert one.handle(request(1, 0)) == refused("policy:noise")
+    assert [line.spent for line in some(journal.fits)] == [0.0] and journal.fits[0].answered == 1

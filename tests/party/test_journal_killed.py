@@ -1,0 +1,88 @@
+"""Killed between any two steps, a party never answers a sum twice and never forgets a payment."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from privfed import ClientPolicy
+from privfed.core.stored.messages import Refusal, decode
+from privfed.party.identity import OwnIdentity
+from privfed.party.journal import Journal
+from privfed.protocols.plain import PlainAnswer
+from tests.party.journals import agreement, client, new_party, request
+
+SURVIVED, KILLED = 0, -signal.SIGKILL
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_at(step: int, folder: Path, own: OwnIdentity) -> tuple[int, bytes]:
+    """Answer one request in a process that dies before the given statement to SQLite; return its reply."""
+    down, up = os.pipe()
+    child = os.fork()
+    if not child:
+        counted = itertools.count()
+        connect = sqlite3.connect
+
+        def counting(*args: Any, **words: Any) -> sqlite3.Connection:
+            database = connect(*args, **words)
+            database.set_trace_callback(lambda _: die() if next(counted) == step else None)
+            return database
+
+        sqlite3.connect = counting  # type: ignore[assignment]
+        os.write(up, client(Journal(folder, own), agreement(own)).handle(request(1, 0)))
+        # A last place to die: after the reply has left.
+        os._exit(SURVIVED)
+    os.close(up)
+    with open(down, "rb") as replies:
+        reply = replies.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), reply
+
+
+def is_answer(reply: bytes) -> bool:
+    return isinstance(decode(reply, PlainAnswer | Refusal, sender="a", stage="collect"), PlainAnswer)
+
+
+def test_killed_before_any_statement_a_sum_is_answered_once(tmp_path: Path) -> None:
+    codes, remembered = [], []
+    for step in itertools.count():
+        own, _ = new_party(tmp_path / str(step))
+        code, reply = killed_at(step, tmp_path / str(step), own)
+        journal = Journal(tmp_path / str(step), own)
+        journal.entries()
+        sums = sum(line.answered for line in journal.fits)
+        # Either nothing left and nothing is known of it, or all of it is.
+        assert bool(reply) <= (sums == 1)
+        again = client(journal, agreement(own)).handle(request(1, 0))
+        assert is_answer(again) == (sums == 0)
+        assert journal.fits[0].answered == 1
+        codes.append(code)
+        remembered.append(sums)
+        if code == SURVIVED:
+            break
+    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and len(codes) > 20
+    # Once it is remembered, it stays so.
+    assert remembered == sorted(remembered) and remembered[-1] == 1
+
+
+def test_a_payment_and_the_sum_it_is_for_are_kept_together(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path)
+    fit = journal.begin(agreement(own, epsilon=1.0), 0, "rows", ClientPolicy())
+    child = os.fork()
+    if not child:
+        with fit.together():
+            fit.lost(1)
+            with fit.ledger.transaction() as ledger:
+                ledger.save(0.25)
+            # The inner transaction has ended, the outer has not: nothing may be on disk yet.
+            die()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
+    (line,) = Journal(tmp_path, own).fits
+    assert (line.losses, line.spent) == (0, 0.0)
