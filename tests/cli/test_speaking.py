@@ -20,7 +20,7 @@ from tests.cli.conftest import PYTHON
 from tests.some import some
 
 FIT = main.commands["fit"]
-ON_RUNS = [name for name in main.commands if name not in ("tradeoff", "compare", "demo")]
+ON_RUNS = [name for name in main.commands if name not in ("tradeoff", "compare", "demo", "keys", "journal")]
 
 
 def options_of(name: str) -> Iterator[tuple[str, str]]:

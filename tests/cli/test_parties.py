@@ -1,0 +1,78 @@
+"""`privfed keys` and `privfed journal`: identities, the list of all parties, what a party has given."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privfed import ClientPolicy
+from privfed.party.identity import CARD, IDENTITY, read_identity, read_parties
+from privfed.party.journal import FILE, Journal
+from tests.cli.conftest import Invoke
+from tests.owners import assert_the_owners
+from tests.party.journals import agreement, question
+from tests.some import some
+
+
+@pytest.fixture
+def folders(tmp_path: Path, invoke: Invoke) -> dict[str, Path]:
+    made = {name: tmp_path / name for name in ("server", "b", "a")}
+    for name, folder in made.items():
+        invoke("keys", "new", name, "--out", folder)
+    return made
+
+
+def test_a_new_identity_is_its_owners_alone_and_shows_its_digits(tmp_path: Path, invoke: Invoke) -> None:
+    said = invoke("keys", "new", "clinic a", "--out", tmp_path / "party").stdout
+    assert_the_owners(tmp_path / "party", {IDENTITY, CARD, FILE})
+    own = read_identity(tmp_path / "party")
+    assert own.name == "clinic a" and own.card.fingerprint in said
+    assert own.key.secret.hex() not in said
+    for path in (tmp_path / "party", tmp_path / "party" / CARD):
+        assert own.card.fingerprint in invoke("keys", "show", path).stdout
+
+
+def test_an_identity_is_not_made_over_another(folders: dict[str, Path], failing: Callable[..., str]) -> None:
+    before = read_identity(folders["a"])
+    assert "not empty" in failing("keys", "new", "a", "--out", folders["a"])
+    assert read_identity(folders["a"]) == before
+
+
+def test_a_list_is_the_same_for_all_who_make_it(
+    folders: dict[str, Path], tmp_path: Path, invoke: Invoke, failing: Callable[..., str]
+) -> None:
+    cards = {name: folder / CARD for name, folder in folders.items()}
+    said = []
+    for name, order in (("one", "ab"), ("two", "ba")):
+        words = [cards[one] for one in order]
+        made = invoke("keys", "registry", *words, "--server", cards["server"], "--out", tmp_path / name)
+        said.append(made.stdout)
+    assert said[0] == said[1] == invoke("keys", "show", tmp_path / "one").stdout
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    parties = read_parties(tmp_path / "one")
+    assert parties.fingerprint in said[0] and [card.name for card in parties.clients] == ["a", "b"]
+    words = (cards["a"], "--server", cards["server"], "--out", tmp_path / "one")
+    assert "never replaced" in failing("keys", "registry", *words)
+    (tmp_path / "bad").write_bytes(b"nothing")
+    assert "damaged" in failing("keys", "show", tmp_path / "bad")
+
+
+def test_a_journal_is_shown_and_exported_without_keys(
+    folders: dict[str, Path], tmp_path: Path, invoke: Invoke, failing: Callable[..., str]
+) -> None:
+    own = read_identity(folders["a"])
+    fit = Journal(folders["a"], own).begin(agreement(own, epsilon=0.5), 0, "ward 3", ClientPolicy())
+    fit.answers(question(), 0)
+    with fit.moves.transaction() as moves:
+        moves.save((1, type("M", (), {"last": (), "jumps": 0, "cells": b"secret"})))
+    said = invoke("journal", "show", folders["a"]).stdout
+    assert "data set ward 3: 1 fits, 1 sums answered" in said and "epsilon 0.5" in said
+    invoke("journal", "export", folders["a"], "--out", tmp_path / "out.json")
+    text = (tmp_path / "out.json").read_text()
+    assert own.key.secret.hex() not in text and own.journal.hex() not in text and "secret" not in text
+    found = json.loads(text)
+    assert [entry["kind"] for entry in some(found["entries"])] == ["begin", "sum", "moves"]
+    assert found["data_sets"]["ward 3"]["epsilon"] == 0.5
+    (folders["a"] / FILE).unlink()
+    assert "is missing" in failing("journal", "show", folders["a"])
