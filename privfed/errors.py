@@ -119,6 +119,27 @@ REMEDIES = {
         "A domain must be declared, as domain=Box(...): probing_guard and max_jumps compare centroids with "
         "it, and differential privacy needs one whose squares float64 holds accurately"
     ),
+    "policy:algorithm": (
+        "Clients list the algorithms that they take part in, as the configuration names them"
+    ),
+    "policy:init": (
+        "Clients list the initialisations that they take part in; an array by the hash of its values"
+    ),
+    "policy:rows_per_cluster": (
+        "Clients want more agreed rows for each cluster: fit fewer clusters, and declare max_rows"
+    ),
+    "policy:max_epsilon": (
+        "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
+    ),
+    "policy:max_delta": (
+        "The fits on a client's rows would spend more delta together than it allows: agree on a smaller one"
+    ),
+    "policy:unprotected": (
+        "A client promised its rows differential privacy, and an earlier fit on them had none: only rows "
+        "that are in no earlier fit can be promised it"
+    ),
+    "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
+    "journal:question": "A client answers a sum again with the same question only: begin a new fit",
     "policy:undeclared": (
         "The question, or a part of it, does not say which of its entries count rows: give its class a "
         "`declaration` (privfed.core.asking.declaration), empty where none does"

@@ -182,7 +182,7 @@ class Journal:
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
     ) -> JournalledFit:
         configuration = agreement.configuration
-        code = policy.refuses_configuration(configuration)
+        code = policy.refuses_configuration(configuration, self.given(data_set))
         if code is not None:
             raise PolicyError(code)
         terms = configuration.privacy

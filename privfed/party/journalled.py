@@ -100,16 +100,26 @@ class JournalledFit:
             values = {"answered": answered + 1, "asked": index + 1, "question": asked}
             self.write("sum", values, index=index, question=wire_name(type(question)), digest=asked.hex())
 
-    def lost(self, clients: int) -> None:
-        """Count clients that were lost in a sum or a set-up.
+    def lost(self, clients: int, most: int | None = None) -> None:
+        """Count clients that were lost in a sum or a set-up, before anything is given because of it.
+
+        Args:
+            clients: how many.
+            most: losses in all fits on these rows that the policy allows (`max_losses`).
 
         Raises:
             ArgumentError: not a whole number of at least 1.
+            PolicyError: they would be more than that; the text is the code of the refusal.
         """
         check_whole("clients", clients, 1)
         with self._database.transaction() as database:
-            query = "SELECT losses FROM fits WHERE number = ?"
-            (losses,) = database.execute(query, (self.number,)).fetchone()
+            losses, before = database.execute(
+                "SELECT losses, (SELECT SUM(losses) FROM fits AS all_fits WHERE all_fits.data_set = "
+                "fits.data_set) FROM fits WHERE number = ?",
+                (self.number,),
+            ).fetchone()
+            if most is not None and before + clients > most:
+                raise PolicyError("policy:max_losses")
             self.write("lost", {"losses": losses + clients}, clients=clients)
 
     def tell(self, total: bytes) -> Head:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.given import Given
+from privfed.core.agreed.insisted import Insisted
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
@@ -13,11 +15,12 @@ from privfed.errors import ArgumentError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientPolicy:
+class ClientPolicy(Insisted):
     """States what a client answers, whatever the others agree on. Refusals never depend on its data.
 
-    The parameters from `fixed_cohorts` on are defences (`privfed.party.guard`, docs/threat-model.md): each
-    counters an attack, none is a guarantee.
+    The parameters from `fixed_cohorts` to `count_multiple` are defences (`privfed.party.guard`,
+    docs/threat-model.md): each counters an attack, none is a guarantee. Those after them are about fits as a
+    whole (`privfed.core.agreed.insisted`).
 
     Args:
         questions: names of the questions that it answers, nested ones included; None for all that it knows.
@@ -39,6 +42,23 @@ class ClientPolicy:
             one without rows. 1 suppresses nothing.
         count_multiple: counts of rows are rounded to multiples of it, and sums are scaled along; 1 changes
             nothing.
+        algorithms: algorithms that it takes part in, as configurations name them; of a configuration that is
+            no such description, its whole text. None for all.
+        inits: initialisations that it takes part in: names, or arrays by `named_start`, as a server that
+            chooses the first centers chooses what is asked. None for all.
+        max_restarts: most restarts (`n_init`) of an algorithm.
+        rows_per_cluster: fewest agreed rows (clients times `max_rows`) for each agreed cluster; with it, a
+            clustering without declared `max_rows` is refused.
+        require_privacy: join only fits under differential privacy, and only with rows of which no other fit
+            was, as far as the journal knows.
+        max_epsilon: most epsilon of all fits on the same rows together, added up, this one's included; where
+            no journal is kept, of this one. It implies `require_privacy`.
+        max_delta: most delta of all fits on the same rows together; it implies `require_privacy`.
+        units: units of protection that it accepts where privacy is claimed.
+        neighbours: meanings of neighbouring that it accepts where privacy is claimed.
+        noise: who may add the noise where privacy is claimed.
+        max_fits: most fits on the same rows, by the journal.
+        max_losses: most losses of clients in all fits on the same rows, by the journal.
     """
 
     questions: frozenset[str] | None = None
@@ -55,6 +75,7 @@ class ClientPolicy:
     count_multiple: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("min_clients", "min_honest", "min_count", "count_multiple"):
             check_whole(name, getattr(self, name), 1)
         check_whole("min_colluders", self.min_colluders, 0)
@@ -95,8 +116,21 @@ class ClientPolicy:
         """Whether the positions of centroids are checked against the domain."""
         return self.probing_guard or self.max_jumps is not None
 
-    def refuses_configuration(self, configuration: Configuration) -> str | None:
-        """Return the code of the refusal to join, or None."""
+    def refuses_configuration(self, configuration: Configuration, given: Given | None = None) -> str | None:
+        """Return the code of the refusal to join, or None.
+
+        Args:
+            configuration: what was agreed.
+            given: what the same rows have given before; None where no journal is kept.
+        """
+        return (
+            self._refuses_terms(configuration)
+            or self.refuses_algorithm(configuration)
+            or self.refuses_claim(configuration)
+            or self.refuses_after(configuration, given or Given())
+        )
+
+    def _refuses_terms(self, configuration: Configuration) -> str | None:
         terms = configuration.terms
         smallest = min(len(configuration.clients), configuration.cohorts.smallest(len(configuration.clients)))
         if smallest < self.min_clients:
