@@ -16,7 +16,11 @@ from privfed.errors import PolicyError, StateError
 from privfed.party.chain import Chain, Head
 from privfed.party.database import Database
 from privfed.party.guard import MOVES
+from privfed.party.replica import TOTALS
 from privfed.protocols.crypto.keys import equal
+
+Kept = Literal["state", "moves", "totals", "spent"]
+"""What a fit's stores keep."""
 
 NO_TOTALS = digest("totals")
 """Where the chain of a fit's totals begins."""
@@ -50,11 +54,20 @@ class JournalledFit:
         return JournalStore(self, "moves", MOVES)
 
     @property
+    def opened(self) -> JournalStore:
+        """The store of a replica's totals, where clients open them.
+
+        A transaction that fails takes them back with the state. The replica in memory does not know that:
+        after a `StateError` a client is built anew from its journal.
+        """
+        return JournalStore(self, "totals", TOTALS)
+
+    @property
     def ledger(self) -> JournalStore:
         """The store of the share of the fit's budget that is spent."""
         return JournalStore(self, "spent", None)
 
-    def read(self, column: Literal["state", "moves", "spent", "asked", "question", "told", "head"]) -> Any:
+    def read(self, column: Kept | Literal["asked", "question", "told", "head"]) -> Any:
         """Return one value of a fit that has not ended.
 
         Raises:
@@ -141,7 +154,7 @@ class JournalledFit:
 
     def close(self) -> None:
         """End the fit. Its keys are erased, and its agreement never runs again."""
-        self.write("end", {"closed": 1, "state": None, "moves": None})
+        self.write("end", {"closed": 1, "state": None, "moves": None, "totals": None})
 
 
 class JournalStore:
@@ -154,7 +167,10 @@ class JournalStore:
     """
 
     def __init__(
-        self, fit: JournalledFit, column: Literal["state", "moves", "spent"], codec: StateCodec | None
+        self,
+        fit: JournalledFit,
+        column: Kept,
+        codec: StateCodec | None,
     ) -> None:
         self._fit, self._column, self._codec = fit, column, codec
 

@@ -1,6 +1,6 @@
 """One client as a process of its own: all that reaches it are bytes, and its rows lie in its own folder.
 
-Its folder has `rows.npy` and the client's key, and whatever the client must not forget.
+Its folder has `rows.npy`, and a party's folder within: its identity and its journal.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Setting
-from privfed.core.roles.engine import Client
+from privfed.core.roles.engine import Client, StateStore
 from privfed.core.roles.secure_sum import Replica, SecureSum
 from privfed.core.values.domain import Box
 from privfed.estimators.registry import ESTIMATORS
 from privfed.party.client import Stores, own_client
-from privfed.party.replica import TOTAL, TOTALS, AlgorithmReplica, OpenedTotal
-from privfed.party.state import FileStore
+from privfed.party.identity import OwnIdentity, read_identity, write_identity
+from privfed.party.journal import Journal
+from privfed.party.replica import TOTAL, AlgorithmReplica, OpenedTotal
 from privfed.protocols import Slotted, by_name
-from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.slotted import PREFIX
 
 DOMAIN = Box(-12.0, 12.0, max_rows=100)
@@ -66,10 +66,13 @@ class Party:
     """A client with what it keeps in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, key = folder, folder / "key"
-        if not key.exists():
-            key.write_bytes(Identity.generate().secret)
-        self.identity = Identity(key.read_bytes())
+        self._folder = folder / "party"
+        if not self._folder.exists():
+            own = OwnIdentity.generate(folder.name)
+            Journal.create(self._folder, own)
+            write_identity(self._folder, own)
+        own = read_identity(self._folder)
+        self.identity, self._journal = own.key, Journal(self._folder, own)
         self._rows = ClientData(np.load(folder / "rows.npy"))
         self._client: Client | None = None
         self._told: list[tuple[int, bytes]] = []
@@ -77,22 +80,22 @@ class Party:
     def join(self, message: Join) -> bytes:
         """Build this client's side of a fit, or find it as it was left."""
         agreement = Agreement.from_bytes(message.agreement)
-        configuration, folder = agreement.configuration, self._folder / agreement.digest.hex()
+        configuration = agreement.configuration
+        fit = self._journal.begin(agreement, message.position, "rows", ClientPolicy())
         protocol = secure_sum(configuration)
-        replica = self._replica(configuration, folder) if protocol.opens_to == "clients" else None
+        replica = self._replica(configuration, fit.opened) if protocol.opens_to == "clients" else None
         side = protocol.client(agreement, message.position, self.identity, ClientPolicy(), replica)
-        stores = Stores.in_folder(folder, side)
+        stores = Stores.in_journal(fit, side)
         words: Any = (side, message.position, self._rows, configuration, ClientPolicy(), stores)
         self._client = own_client(*words, domain=None if configuration.privacy is None else DOMAIN)
         return b"joined"
 
-    def _replica(self, configuration: Configuration, folder: Path) -> Replica:
+    def _replica(self, configuration: Configuration, store: StateStore) -> Replica:
         """Run the agreed algorithm, as the agreement's text names it."""
         words = json.loads(configuration.algorithm)
         kind = ESTIMATORS.find(words.pop("algorithm"))
         n_features = words.pop("n_features")
         algorithm = kind(**words)._algorithm(n_features, configuration.seed)
-        store = FileStore(folder / "totals", TOTALS.to_bytes, TOTALS.from_bytes)
         setting = Setting(configuration.clients, n_features)
         return AlgorithmReplica(algorithm, setting, store, tells=self._tell)
 
