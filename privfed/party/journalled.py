@@ -57,8 +57,8 @@ class JournalledFit:
     def opened(self) -> JournalStore:
         """The store of a replica's totals, where clients open them.
 
-        A transaction that fails takes them back with the state. The replica in memory does not know that:
-        after a `StateError` a client is built anew from its journal.
+        A transaction that fails takes them back with the state; the replica keeps them once they are told
+        again.
         """
         return JournalStore(self, "totals", TOTALS)
 

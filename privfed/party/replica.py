@@ -108,13 +108,22 @@ class AlgorithmReplica(Generic[Outcome]):
         opened = OpenedTotal.of(total)
         if index > len(self._told):
             raise MessageError("a total out of order", sender="the coordinator", stage="collect")
-        if index == len(self._told):
+        heard_before = index < len(self._told)
+        if not heard_before:
             with self._store.transaction() as transaction:
                 transaction.save((*self._told, opened))
             self._send(opened)
         if self._told[index] != opened:
             raise IntegrityError(f"another total of sum {index} was told before; begin a new fit.")
+        if heard_before:
+            self._keep_again(index)
         self._tells(index, opened)
+
+    def _keep_again(self, index: int) -> None:
+        """Keep a total once more that a failed transaction around this one took back from the store."""
+        with self._store.transaction() as transaction:
+            if len(transaction.load() or ()) <= index:
+                transaction.save(tuple(self._told[: index + 1]))
 
     def _priced(self, ask: Ask) -> Ask:
         return ask if self._ledger is None else self._ledger.price(ask)

@@ -86,3 +86,17 @@ def test_a_payment_and_the_sum_it_is_for_are_kept_together(tmp_path: Path) -> No
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
     (line,) = Journal(tmp_path, own).fits
     assert (line.losses, line.spent) == (0, 0.0)
+
+
+def test_two_processes_lose_no_count(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path)
+    fit = journal.begin(agreement(own), 0, "rows", ClientPolicy())
+    children = []
+    for _ in range(2):
+        children.append(os.fork())
+        if not children[-1]:
+            for _ in range(5):
+                fit.lost(1)
+            os._exit(SURVIVED)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [SURVIVED] * 2
+    assert journal.fits[0].losses == 10 and len(journal.entries()) == 11

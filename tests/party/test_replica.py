@@ -69,6 +69,20 @@ def test_a_total_that_is_told_again_changes_nothing_and_another_ends_the_fit(
     assert own.ask(1) == asked
 
 
+def test_a_total_that_a_failed_transaction_took_back_is_kept_when_it_is_told_again(
+    fitted: DWFKMeans, tmp_path: Path
+) -> None:
+    own, told = replica(tmp_path), totals(fitted)
+    own.tell(0, told[0])
+    own.tell(1, told[1])
+    before = (tmp_path / "totals").read_bytes()
+    (tmp_path / "totals").write_bytes(TOTALS.to_bytes((OpenedTotal.of(told[0]),)))
+    own.tell(0, told[0])
+    assert len(TOTALS.from_bytes((tmp_path / "totals").read_bytes())) == 1
+    own.tell(1, told[1])
+    assert (tmp_path / "totals").read_bytes() == before
+
+
 def test_a_total_or_a_question_out_of_order_is_refused(fitted: DWFKMeans, tmp_path: Path) -> None:
     own, told = replica(tmp_path), totals(fitted)
     with pytest.raises(MessageError):
