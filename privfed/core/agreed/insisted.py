@@ -22,7 +22,10 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Insisted:
-    """Holds the part of a client's policy that is about fits as a whole; see `ClientPolicy`."""
+    """Holds the part of a client's policy that is about fits as a whole; see `ClientPolicy`.
+
+    It bounds what the agreement says. That the sums asked are those of the agreed algorithm is another check.
+    """
 
     algorithms: frozenset[str] | None = None
     inits: frozenset[str] | None = None
