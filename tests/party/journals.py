@@ -16,8 +16,11 @@ from privfed.core.values.domain import Ranges
 from privfed.party.client import Stores, own_client
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.journal import Journal
+from privfed.privacy.noised import Noised
+from privfed.privacy.pricing import noised
 from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.plain import PlainClient, PlainRequest
+from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
 
 SERVER = Identity(bytes(range(32)))
@@ -43,6 +46,13 @@ def agreement(own: OwnIdentity, seed: int = 0, epsilon: float | None = None, **w
 
 def question(center: float = 0.0) -> LloydSums:
     return LloydSums(ranges=Ranges([-3.0, -3.0], [3.0, 3.0], 64), centers=np.array([[center, 0.0]]))
+
+
+def noised_question(agreed: Agreement) -> Noised:
+    """Return a question that costs .35 of the budget."""
+    centers = np.array([[0.0, 0.0], [1.0, 1.0]])
+    sums = RelativeSums(ranges=Ranges([-3.0, -3.0], [3.0, 3.0], 64), centers=centers, radius=0.7)
+    return noised(sums, {"count": 0.1, "sum": 0.2, "distance": 0.05}, None, agreed.configuration)
 
 
 def request(number: int, index: int, asked: bytes | None = None) -> bytes:

@@ -9,18 +9,26 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from privfed import ClientPolicy
 from privfed.core.stored.messages import Refusal, decode
 from privfed.party.identity import OwnIdentity
 from privfed.party.journal import Journal
 from privfed.protocols.plain import PlainAnswer
-from tests.party.journals import agreement, client, new_party, request
+from tests.party.journals import agreement, client, new_party, noised_question, request
 
 SURVIVED, KILLED = 0, -signal.SIGKILL
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def answer_of(journal: Journal, own: OwnIdentity) -> bytes:
+    """Return the reply of the party's client to the first request, which asks for a noised sum."""
+    agreed = agreement(own, epsilon=1.0)
+    return client(journal, agreed).handle(request(1, 0, noised_question(agreed).to_bytes()))
 
 
 def killed_at(step: int, folder: Path, own: OwnIdentity) -> tuple[int, bytes]:
@@ -37,7 +45,7 @@ def killed_at(step: int, folder: Path, own: OwnIdentity) -> tuple[int, bytes]:
             return database
 
         sqlite3.connect = counting  # type: ignore[assignment]
-        os.write(up, client(Journal(folder, own), agreement(own)).handle(request(1, 0)))
+        os.write(up, answer_of(Journal(folder, own), own))
         # A last place to die: after the reply has left.
         os._exit(SURVIVED)
     os.close(up)
@@ -60,9 +68,10 @@ def test_killed_before_any_statement_a_sum_is_answered_once(tmp_path: Path) -> N
         sums = sum(line.answered for line in journal.fits)
         # Either nothing left and nothing is known of it, or all of it is.
         assert bool(reply) <= (sums == 1)
-        again = client(journal, agreement(own)).handle(request(1, 0))
-        assert is_answer(again) == (sums == 0)
-        assert journal.fits[0].answered == 1
+        assert sum(line.spent for line in journal.fits) == pytest.approx(0.35 * sums)
+        assert is_answer(answer_of(journal, own)) == (sums == 0)
+        (line,) = journal.fits
+        assert line.answered == 1 and line.spent == pytest.approx(0.35)
         codes.append(code)
         remembered.append(sums)
         if code == SURVIVED:
