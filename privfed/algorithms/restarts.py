@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.asking.phases import Cycle, Phases
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.errors import ArgumentError
 from privfed.questions.ranges import Located, locate
@@ -41,3 +44,20 @@ def best_of(n_init: int, restart: Callable[[], Conversation[Outcome]]) -> Conver
         if outcome.score < best.score:
             best = outcome
     return best
+
+
+def restart_phases(n_init: int, seed: int, one: Callable[[np.random.Generator | None], Phases]) -> Phases:
+    """Return what `best_of` asks.
+
+    Args:
+        n_init: number of restarts.
+        seed: of the run.
+        one: phases of one restart, given the generator as it finds it; None for later restarts, which find
+            it in a state that depends on totals.
+    """
+    first = one(np.random.default_rng(seed))
+    if n_init < 2:
+        return first
+    # What stays the same within a restart, and is another in the next.
+    forgets = ("start points", "round points", "round centers")
+    return (*first, Cycle(one(None), n_init - 1, n_init - 1, forgets))

@@ -7,6 +7,7 @@ cell can hold a single row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -15,13 +16,15 @@ import numpy as np
 
 from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.justified import GRID_FEATURES, MOST_PLANES, cells_wanted, n_planes, per_axis
+from privfed.core.asking.phases import Form, Near, Rule, Same, Shape, Within
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray, cell_sums
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
-from privfed.questions.ranges import Located
+from privfed.questions.ranges import ROW_BINS, Located
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,7 +123,55 @@ def cell_layout(located: Located, n_clusters: int, rng: np.random.Generator) -> 
     d, wanted = located.ranges.n_features, cells_wanted(located.n_rows, n_clusters)
     if d <= GRID_FEATURES:
         return Layout(located.mean, np.empty((0, d)), per_axis(wanted, d))
-    directions = rng.standard_normal((d, n_planes(wanted)))
+    return Layout(located.mean, drawn_normals(d, n_planes(wanted), rng), 0)
+
+
+def drawn_normals(n_features: int, n_planes: int, rng: np.random.Generator) -> FloatArray:
+    """Draw the normals of hyperplanes, float64 of shape (n_planes, n_features)."""
+    directions = rng.standard_normal((n_features, n_planes))
     # Orthogonal normals give more equal cells than independent ones, if there are enough dimensions.
-    normals = np.linalg.qr(directions)[0].T if directions.shape[1] <= d else directions.T
-    return Layout(located.mean, normals, 0)
+    normals: FloatArray = np.linalg.qr(directions)[0].T if n_planes <= n_features else directions.T
+    return normals
+
+
+def normals_rule(n_features: int, least: int, most: int, rng: np.random.Generator | None) -> Rule:
+    """Return the rule for normals of `least` to `most` hyperplanes.
+
+    Args:
+        n_features: number of columns.
+        least: fewest hyperplanes.
+        most: most hyperplanes.
+        rng: in the state from which they are drawn, which is kept; None where that depends on totals.
+    """
+    if rng is None:
+        return Shape((least, most), n_features)
+    return Near(tuple(drawn_normals(n_features, n, deepcopy(rng)) for n in range(least, most + 1)))
+
+
+def cells_form(
+    kind: type[Cells],
+    setting: Setting,
+    n_clusters: int,
+    rng: np.random.Generator | None,
+    **more: object,
+) -> Form:
+    """Return the form of a question about the cells of `cell_layout`, whose number depends on that of rows.
+
+    Args:
+        kind: class of the question.
+        setting: what is agreed.
+        n_clusters: number of clusters.
+        rng: as for `normals_rule`.
+        **more: rules for further fields.
+    """
+    d, domain = setting.n_features, setting.domain
+    rows = None if domain is None else domain.max_rows
+    most_rows = len(setting.clients) * (rows or 2 ** (ROW_BINS - 1))
+    fewest, most = cells_wanted(1, n_clusters), cells_wanted(most_rows, n_clusters)
+    # Cells have one center in all sums of a run, the mean of the range sum.
+    center = Same("mean", Shape(d))
+    if d <= GRID_FEATURES:
+        sides = Within(per_axis(fewest, d), per_axis(most, d))
+        return Form(kind, center=center, normals=Shape(0, d), per_axis=sides, **more)
+    normals = normals_rule(d, n_planes(fewest), n_planes(most), rng)
+    return Form(kind, center=center, normals=normals, per_axis=0, **more)

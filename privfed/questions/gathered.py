@@ -21,6 +21,7 @@ import numpy as np
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.phases import Form, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation
@@ -143,6 +144,12 @@ class PointCount(_FewPoints):
 
     def _counted(self, held: Sequence[WeightedPoints]) -> list[Statistics]:
         return [Statistics(points=[min(self.most, len(own.points))]) for own in held]
+
+
+def gathered_form(points: Rule, *, most: int, slots: int = 0) -> Form:
+    """Return the form of what `gather_points` asks; `points` is the rule for them."""
+    form = Form(GatheredPoints, points=points, most=most)
+    return Form(Slots, inner=form, slots=slots) if slots else form
 
 
 def gather_points(

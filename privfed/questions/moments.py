@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.phases import Form, Phase, Phases, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
@@ -26,7 +27,7 @@ from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.questions.inertia import SLACK
 from privfed.questions.lloyd import check_centers
-from privfed.questions.ranges import locate
+from privfed.questions.ranges import locate, range_phases
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -115,6 +116,11 @@ class FeatureMoments:
     def max_sums(self) -> int:
         """Three sums at most: the ranges, the moments, and the moments around a better center."""
         return 3
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges, then moments around one point or two."""
+        moments = Phase(Form(CentredMoments, center=Shape(setting.n_features)), 1, 2)
+        return (*range_phases(setting), moments) if self.spread else range_phases(setting)
 
     def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the ranges, then the moments."""

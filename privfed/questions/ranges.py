@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.phases import Form, Kept, Phase, Phases, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
@@ -153,10 +154,9 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
         DataError: values exceed 2**50 and no domain is declared, or rows or values exceed the declared one.
     """
     d, domain = setting.n_features, setting.domain
-    low, high = (np.full(d, -LARGEST), np.full(d, LARGEST)) if domain is None else domain.bounds(d)
-    declared_rows = None if domain is None else domain.max_rows
-    universal = Ranges(low, high, declared_rows or 2 ** (ROW_BINS - 1))
-    question = FeatureRanges(ranges=universal, find_ranges=domain is None)
+    universal, find = _universal(setting)
+    low, high, declared_rows = universal.low, universal.high, None if domain is None else domain.max_rows
+    question = FeatureRanges(ranges=universal, find_ranges=find)
     total = yield Ask(question, upcoming=upcoming, purpose="range")
     if total.clipped:
         bound = "its declared domain or max_rows" if domain is not None else f"+-{LARGEST:.3g}"
@@ -173,8 +173,49 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
     return Located(Ranges(low, high, rows), mean, n_rows)
 
 
+def _universal(setting: Setting) -> tuple[Ranges, bool]:
+    """Return the ranges within which rows are located, and whether their own ranges are to be found."""
+    d, domain = setting.n_features, setting.domain
+    low, high = (np.full(d, -LARGEST), np.full(d, LARGEST)) if domain is None else domain.bounds(d)
+    declared_rows = None if domain is None else domain.max_rows
+    return Ranges(low, high, declared_rows or 2 ** (ROW_BINS - 1)), domain is None
+
+
 def _found(total: Total, parts: int) -> tuple[FloatArray, FloatArray]:
     marked, all_edges = np.rint(total.statistics["extremes"]) > 0, edges(parts)
     first = marked.argmax(axis=1)
     last = marked.shape[1] - 1 - marked[:, ::-1].argmax(axis=1)
     return all_edges[first], all_edges[last + 1]
+
+
+def range_phases(setting: Setting) -> Phases:
+    """Return what `locate` asks."""
+    universal, find = _universal(setting)
+    return (Phase(Form(FeatureRanges, ranges=universal, find_ranges=find)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Rule):
+    """Ranges that `locate` may find: bounds of its bins, and a power of two of rows; declared ones are kept.
+
+    Args:
+        setting: what is known before the sum.
+    """
+
+    setting: Setting
+
+    def read(self, value: object, kept: Kept) -> Kept | None:
+        """Compare the ends with those of the bins, or with the declared ones."""
+        if not isinstance(value, Ranges) or value.n_features != self.setting.n_features:
+            return None
+        universal, find = _universal(self.setting)
+        declared = None if self.setting.domain is None else self.setting.domain.max_rows
+        if self.setting.privacy is not None:
+            declared = declared or MOST_ROWS
+        rows = value.rows & (value.rows - 1) == 0 if declared is None else value.rows == declared
+        if find:
+            known = edges(subdivisions(value.n_features))
+            ends = bool(np.isin(value.low, known).all() and np.isin(value.high, known).all())
+        else:
+            ends = np.array_equal(value.low, universal.low) and np.array_equal(value.high, universal.high)
+        return kept if rows and ends and value.rows <= universal.rows else None

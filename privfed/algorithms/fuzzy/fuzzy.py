@@ -33,18 +33,19 @@ import numpy as np
 
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded
+from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, after_start, seeded, start_phases
 from privfed.algorithms.stopping import ending
+from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import DataError
 from privfed.numerics.local_fuzzy import moved
-from privfed.questions.cells import cell_layout
+from privfed.questions.cells import cell_layout, cells_form
 from privfed.questions.fuzzy_spread import FuzzyObjective
-from privfed.questions.local_points import PointCells, summed_kmeans
-from privfed.questions.ranges import Located
+from privfed.questions.local_points import PointCells, PointSums, summed_kmeans
+from privfed.questions.ranges import Located, range_phases
 
 SERVER_STEPS = 50
 """Most steps of the k-means over the clients' local centers in a round; more than ten are rare."""
@@ -113,6 +114,37 @@ class FuzzyCMeans:
         rounds = self.max_iter if self.averaging == "weighted" else 1 + SERVER_STEPS * self.max_iter
         return 1 + self.n_init * (MOST_START_SUMS + rounds + LONGEST_CYCLE)
 
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges, then for each restart the start, the rounds and the scores."""
+        k, d = self.n_clusters, setting.n_features
+        centers = Shape(k, d)
+        scores = Phase(Form(FuzzyObjective, centers=centers, m=self.m), 1, LONGEST_CYCLE)
+
+        def restart(rng: np.random.Generator | None) -> Phases:
+            start = start_phases(self.init, setting, k, rng)
+            rounds = self._round_phases(setting, centers, after_start(self.init, k, d, rng))
+            return (*start, *rounds, scores)
+
+        return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
+
+    def _round_phases(self, setting: Setting, centers: Shape, rng: np.random.Generator | None) -> Phases:
+        local = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
+        if self.averaging == "kmeans":
+            points = Same("round points", Form(FuzzyCentroids, centers=centers, **local))
+            seeds = cells_form(PointCells, setting, self.n_clusters, rng, points=points)
+            steps = Phase(Form(PointSums, points=points, centers=centers), 1, SERVER_STEPS)
+            # The first round has the points of the seeds; points of later ones start from other centers.
+            return (Phase(seeds), steps, Cycle((steps,), 0, self.max_iter - 1, ("round points",)))
+        form = Form(FuzzySums, centers=centers, m=self.m)
+        if self._several_steps:
+            form = Form(WeightedFuzzyCentroids, centers=centers, weight=self.weight, **local)
+        return (Phase(form, 1, self.max_iter),)
+
+    @property
+    def _several_steps(self) -> bool:
+        """Whether a weighted round is more than the sums of one step."""
+        return self.local_iter > 1 or self.weight == "u"
+
     def run(self, setting: Setting) -> Conversation[FuzzyOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
@@ -152,7 +184,7 @@ class FuzzyCMeans:
         label, then = self._label(round_number), self._label(round_number + 1)
         ranges = located.ranges
         question: Question = FuzzySums(ranges=ranges, centers=centers, m=self.m)
-        if self.local_iter > 1 or self.weight == "u":
+        if self._several_steps:
             question = WeightedFuzzyCentroids(
                 ranges=ranges,
                 centers=centers,

@@ -27,11 +27,12 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
+from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.phases import Form, Phase, Phases, Shape
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
@@ -40,7 +41,7 @@ from privfed.errors import ArgumentError
 from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
-from privfed.questions.ranges import Located
+from privfed.questions.ranges import Located, range_phases
 
 MOST_EPOCHS = 100_000
 """Most epochs that a client answers for."""
@@ -318,6 +319,23 @@ class FederatedMiniBatch:
     def max_sums(self) -> int:
         """Most sums: the ranges, and for each restart the start, the rounds and the score."""
         return 1 + self.n_init * (MOST_START_SUMS + self.max_iter + 1)
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges, then for each restart the start, the rounds and the score."""
+        centers = Shape(self.n_clusters, setting.n_features)
+        movements = Form(
+            MiniBatchMovements,
+            centers=centers,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            client_learning_rate=self.client_learning_rate,
+        )
+
+        def restart(rng: np.random.Generator | None) -> Phases:
+            start = start_phases(self.init, setting, self.n_clusters, rng)
+            return (*start, Phase(movements, 1, self.max_iter), Phase(Form(Inertia, centers=centers)))
+
+        return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""

@@ -19,14 +19,15 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts
+from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
 from privfed.algorithms.stopping import ending
+from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
-from privfed.questions.ranges import Located
+from privfed.questions.ranges import Located, range_phases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,37 @@ class WeightedKMeans:
         """Most sums: the ranges, the starts, two a round (the second for zero weights), the scores."""
         return 1 + self.n_init * (MOST_START_SUMS + 2 * self.max_iter + 2)
 
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges, then for each restart the start, the rounds and the score."""
+        centers = Shape(self.n_clusters, setting.n_features)
+        score = [Phase(Form(Inertia, centers=centers))]
+        if self.score == "client-mean":
+            score.append(Phase(Form(ClientScores, centers=centers)))
+
+        def restart(rng: np.random.Generator | None) -> Phases:
+            start = start_phases(self.init, setting, self.n_clusters, rng)
+            return (*start, self._round_phases(centers), *score)
+
+        return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
+
+    def _round_phases(self, centers: Shape) -> Phase | Cycle:
+        if self._one_step:
+            return Phase(Form(LloydSums, centers=centers), 1, self.max_iter)
+        steps = {
+            "centers": Same("round centers", centers),
+            "local_iter": self.local_iter,
+            "local_tol": self.local_tol,
+            "relocate_empty": self.relocate_empty,
+        }
+        weighted = Form(WeightedCentroids, weights=self.weights, **steps)
+        zero = Form(FallbackCentroids, clusters=Shape((1, self.n_clusters)), **steps)
+        return Cycle((Phase(weighted), Phase(zero, 0)), 1, self.max_iter, ("round centers",))
+
+    @property
+    def _one_step(self) -> bool:
+        """Whether a round is a step of Lloyd's algorithm on all rows."""
+        return self.weights == "dynamic" and self.local_iter == 1 and not self.relocate_empty
+
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
@@ -119,7 +151,7 @@ class WeightedKMeans:
     def _round(self, located: Located, centers: FloatArray, round_number: int) -> Conversation[FloatArray]:
         """Return equation 5: the weighted mean of the cohort's local centroids."""
         label, then = self._label(round_number), self._label(round_number + 1)
-        if self.weights == "dynamic" and self.local_iter == 1 and not self.relocate_empty:
+        if self._one_step:
             total = yield Ask(LloydSums(ranges=located.ranges, centers=centers), label, (then,))
             weight, weighted = total.statistics["count"], total.statistics["sum"]
             # After one step, local centroids without rows equal the received one, and so does their mean.

@@ -33,10 +33,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
+from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape, Within
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
@@ -50,10 +51,25 @@ from privfed.numerics.weighted_kmeans import (
     seeds,
     weighted_kmeans,
 )
-from privfed.questions.gathered import check_enough, count_points, gather_points, union
+from privfed.questions.cells import cells_form
+from privfed.questions.gathered import (
+    PointCount,
+    check_enough,
+    count_points,
+    gather_points,
+    gathered_form,
+    union,
+)
 from privfed.questions.inertia import Inertia
-from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoints, summed_kmeans
-from privfed.questions.ranges import Located
+from privfed.questions.local_points import (
+    LocalMeans,
+    LocalPoints,
+    PointCells,
+    PointSums,
+    WeightedPoints,
+    summed_kmeans,
+)
+from privfed.questions.ranges import Located, range_phases
 
 INNER_STEPS = 30
 """Most summed steps of one merge; usually one or two suffice."""
@@ -230,6 +246,39 @@ class FederatedKMeans:
         """Most sums: the ranges, the starts, the steps of each merge, the scores."""
         a_merge = INNER_STEPS if self.merge == "summed" else 1
         return 1 + self.n_init * (max(MOST_START_SUMS, 2 + a_merge) + a_merge * self.max_iter + 1)
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges, then for each restart the start, the rounds and the score."""
+        centers = Shape(self.n_clusters, setting.n_features)
+        slots = len(setting.clients) if self.merge == "slotted" else 0
+        stepped = Form(SteppedMeans, centers=centers, min_cluster_size=self.min_cluster_size)
+        merge = Phase(gathered_form(stepped, most=self.n_clusters, slots=slots))
+        if self.merge == "summed":
+            sums = Form(PointSums, points=Same("round points", stepped), centers=centers)
+            merge = Phase(sums, 1, INNER_STEPS)
+        rounds = Cycle((merge,), 1, self.max_iter, ("round points",))
+
+        def restart(rng: np.random.Generator | None) -> Phases:
+            start = self._start_phases(setting, slots, rng)
+            return (*start, rounds, Phase(Form(Inertia, centers=centers)))
+
+        return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
+
+    def _start_phases(self, setting: Setting, slots: int, rng: np.random.Generator | None) -> Phases:
+        k = self.n_clusters
+        if not (isinstance(self.init, str) and self.init == "k-means++"):
+            return start_phases(self.init, setting, k, rng)
+        seed: object = Within(0, 2**32 - 1) if rng is None else int(rng.integers(2**32))
+        means = Form(SeededMeans, n_clusters=k, min_cluster_size=self.min_cluster_size, seed=seed)
+        points = Same("start points", means)
+        if self.merge != "summed":
+            return (Phase(gathered_form(points, most=k, slots=slots)),)
+        steps = Form(PointSums, points=points, centers=Shape(k, setting.n_features))
+        return (
+            Phase(Form(PointCount, points=points, most=k)),
+            Phase(cells_form(PointCells, setting, k, rng, points=points)),
+            Phase(steps, 1, INNER_STEPS),
+        )
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""

@@ -30,20 +30,38 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start
+from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape, Within
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import squared_distances
 from privfed.numerics.weighted_kmeans import Clustering, lloyd, many_distances, seeds, weighted_kmeans
-from privfed.questions.gathered import check_enough, count_points, gather_points, of_cohort, union
+from privfed.questions.cells import cells_form
+from privfed.questions.gathered import (
+    PointCount,
+    check_enough,
+    count_points,
+    gather_points,
+    gathered_form,
+    of_cohort,
+    union,
+)
 from privfed.questions.inertia import Inertia
-from privfed.questions.local_points import LocalMeans, LocalPoints, WeightedPoints, no_means, summed_kmeans
-from privfed.questions.ranges import Located
+from privfed.questions.local_points import (
+    LocalMeans,
+    LocalPoints,
+    PointCells,
+    PointSums,
+    WeightedPoints,
+    no_means,
+    summed_kmeans,
+)
+from privfed.questions.ranges import Located, range_phases
 
 LOCAL = ("awasthi-sheffet", "kmeans")
 
@@ -212,6 +230,33 @@ class OneShotKMeans:
     @property
     def _most(self) -> int:
         return self.n_clusters if self.n_local_clusters is None else self.n_local_clusters
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: ranges, then for each restart points, start, steps and score."""
+        score = Phase(Form(Inertia, centers=Shape(self.n_clusters, setting.n_features)))
+
+        def restart(rng: np.random.Generator | None) -> Phases:
+            seed: object = Within(0, 2**32 - 1) if rng is None else int(rng.integers(2**32))
+            kept = {"local": self.local, "min_cluster_size": self.min_cluster_size, "seed": seed}
+            points = Same("round points", Form(LocalCentroids, n_clusters=self._most, **kept))
+            return (*self._point_phases(setting, points, rng), score)
+
+        return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
+
+    def _point_phases(self, setting: Setting, points: Same, rng: np.random.Generator | None) -> Phases:
+        k = self.n_clusters
+        start = () if self._own_start else start_phases(self.init, setting, k, rng)
+        if self.merge != "summed":
+            slots = len(setting.clients) if self.merge == "slotted" else 0
+            return (Phase(gathered_form(points, most=self._most, slots=slots)), *start)
+        if self._own_start:
+            start = (Phase(cells_form(PointCells, setting, k, rng, points=points)),)
+        steps = Form(PointSums, points=points, centers=Shape(k, setting.n_features))
+        return (
+            Phase(Form(PointCount, points=points, most=self._most)),
+            *start,
+            Phase(steps, 1, self.max_iter),
+        )
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""

@@ -15,6 +15,7 @@ rows (the range sum), the size of each. These are the sums of its rows over its 
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,16 +24,18 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape, Within
 from privfed.core.asking.question import ClientData, register
-from privfed.core.roles.conversation import EVERYONE, Ask, Conversation
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import cell_sums
-from privfed.questions.cells import CellSums, cell_layout
+from privfed.questions.cells import CellSums, cell_layout, cells_form
 from privfed.questions.local_points import (
     LocalMeans,
     LocalPoints,
     PointCells,
+    PointSums,
     WeightedPoints,
     no_means,
     summed_kmeans,
@@ -240,3 +243,41 @@ class Starts:
 def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:
     """Draw centers uniformly from the ranges, float64 of shape (n_clusters, n_features), without a sum."""
     return rng.uniform(located.ranges.low, located.ranges.high, (n_clusters, located.ranges.n_features))
+
+
+def start_phases(
+    init: Init, setting: Setting, n_clusters: int, rng: np.random.Generator | None = None
+) -> Phases:
+    """Return what `Starts.next` asks.
+
+    Args:
+        init: as for `Starts`.
+        setting: what is agreed.
+        n_clusters: number of clusters.
+        rng: as the first restart finds it, which is kept; None for later restarts, which find it in a state
+            that depends on totals.
+    """
+    if not isinstance(init, str) or init == "random":
+        return ()
+    if init == "coreset":
+        return () if rng is None else (Phase(cells_form(CellSums, setting, n_clusters, rng)),)
+    rng = deepcopy(rng)
+    seed: object = Within(0, 2**31 - 1) if rng is None else int(rng.integers(2**31))
+    points = Same("start points", Form(KMeansCentroids, n_clusters=n_clusters, seed=seed))
+    steps = Form(PointSums, points=points, centers=Shape(n_clusters, setting.n_features))
+    return (
+        Phase(cells_form(PointCells, setting, n_clusters, rng, points=points)),
+        Phase(steps, 1, KFED_STEPS),
+    )
+
+
+def after_start(
+    init: Init, n_clusters: int, n_features: int, rng: np.random.Generator | None
+) -> np.random.Generator | None:
+    """Return a generator as `Starts.next` leaves it, or None where that depends on totals."""
+    rng = deepcopy(rng)
+    if rng is None or (isinstance(init, str) and init != "random"):
+        return None
+    if isinstance(init, str):
+        rng.uniform(size=(n_clusters, n_features))
+    return rng

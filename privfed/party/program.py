@@ -1,0 +1,222 @@
+"""The program of a fit, followed by a client: it answers only what the agreed algorithm may ask next.
+
+A client knows no totals, so that it can tell the form of a question only: its class and options, the shapes
+of its arrays, what follows from the seed, and where it stands in the run. A client that was not asked some
+sums (it is in no cohort, or was lost) knows from a sum's number how many passed by, and takes each of them as
+any question that was possible then.
+
+Following is pure: `after` takes what is known (`Followed`, which `FOLLOWED` stores) and returns what is known
+next. Where several readings of the questions so far are possible, all are followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from privfed.core.asking.phases import OF_THE_RUN, Cycle, Kept, Phase, Phased, Phases
+from privfed.core.asking.question import Question
+from privfed.core.roles.conversation import Setting
+from privfed.core.stored.codec import Codec
+from privfed.core.values.guarantee import Noise
+from privfed.errors import ArgumentError, PolicyError
+from privfed.privacy.noised import Noised
+from privfed.questions.ranges import Found
+
+REFUSED = "program"
+"""Code of the refusal of a question that the program does not ask next."""
+
+Place = tuple[int, ...]
+"""Where a reading stands in phases: (part, times), and for a cycle the place within its body after it."""
+
+
+class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+    """One reading of the questions so far.
+
+    Args:
+        used: metrics that were asked, in order; the last of them may not have ended.
+        place: within the algorithm's phases, or within those of the last metric; empty before the first.
+        kept: name of a `Same` -> digest of its value, by name.
+    """
+
+    used: tuple[int, ...] = ()
+    place: Place = ()
+    kept: tuple[tuple[str, bytes], ...] = ()
+
+
+class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client remembers of a run.
+
+    Args:
+        index: number of the last sum that it answered; -1 before the first.
+        asked: digest of that sum's question.
+        branches: all readings that are possible, each once, in order.
+    """
+
+    index: int = -1
+    asked: bytes = b""
+    branches: tuple[Branch, ...] = (Branch(),)
+
+
+FOLLOWED: Codec[Followed] = Codec(Followed, "place in a program", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A question that may come next: its phase, the place after it, and what is forgotten before it."""
+
+    place: Place
+    phase: Phase
+    forgets: tuple[str, ...] = ()
+
+    def within(self, part: int, times: int, forgets: tuple[str, ...] = ()) -> _Step:
+        return _Step((part, times, *self.place), self.phase, (*forgets, *self.forgets))
+
+
+def _optional(parts: Iterable[Phase | Cycle]) -> bool:
+    """Say whether all of some phases may be left out."""
+    return all(part.least == 0 or (isinstance(part, Cycle) and _optional(part.body)) for part in parts)
+
+
+def _first(parts: Phases, begin: int = 0) -> Iterator[_Step]:
+    """Yield the questions with which phases may begin, from part `begin` on."""
+    for i, part in enumerate(parts[begin:], begin):
+        if part.most == 0:
+            continue
+        if isinstance(part, Phase):
+            yield _Step((i, 1), part)
+        else:
+            yield from (step.within(i, 1, part.forgets) for step in _first(part.body))
+        if not _optional([part]):
+            return
+
+
+def _ended(parts: Phases, place: Place) -> bool:
+    """Say whether phases may end at a place."""
+    if not place:
+        return _optional(parts)
+    i, times, *inner = place
+    part = parts[i]
+    whole = isinstance(part, Phase) or _ended(part.body, tuple(inner))
+    enough = times >= part.least or (isinstance(part, Cycle) and _optional(part.body))
+    return whole and enough and _optional(parts[i + 1 :])
+
+
+def _next(parts: Phases, place: Place) -> Iterator[_Step]:
+    """Yield the questions that may come next at a place."""
+    if not place:
+        yield from _first(parts)
+        return
+    i, times, *inner = place
+    part, whole = parts[i], True
+    if isinstance(part, Cycle):
+        yield from (step.within(i, times) for step in _next(part.body, tuple(inner)))
+        whole = _ended(part.body, tuple(inner))
+    if not whole:
+        return
+    if times < part.most:
+        if isinstance(part, Phase):
+            yield _Step((i, times + 1), part)
+        else:
+            yield from (step.within(i, times + 1, part.forgets) for step in _first(part.body))
+    if times >= part.least or (isinstance(part, Cycle) and _optional(part.body)):
+        yield from _first(parts, i + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What may be asked in a fit: the algorithm's phases, then each metric's at most once, in any order.
+
+    Args:
+        phases: of the algorithm; empty for a program of metrics alone.
+        metrics: phases of each metric that may follow.
+        setting: what is agreed; with privacy, every question must be a noised one as was agreed.
+    """
+
+    phases: Phases
+    metrics: tuple[Phases, ...]
+    setting: Setting
+
+    @classmethod
+    def of(cls, algorithm: object, setting: Setting, metrics: Iterable[Phased] = ()) -> Program:
+        """Return the program of an algorithm and of metrics that may follow it.
+
+        Raises:
+            ArgumentError: the algorithm declares no phases.
+        """
+        if not isinstance(algorithm, Phased):
+            raise ArgumentError(
+                f"{type(algorithm).__name__} does not declare what it asks, so that clients cannot check its "
+                "questions: give it a method phases(setting) (docs/extending.md)."
+            )
+        return cls(algorithm.phases(setting), tuple(one.phases(setting) for one in metrics), setting)
+
+    def after(self, followed: Followed, question: Question, index: int) -> Followed:
+        """Return what is known once a question is answered as sum `index`.
+
+        The same question of the same sum may be asked again, as after clients were lost.
+
+        Raises:
+            PolicyError: the program does not ask this; the text is the code of the refusal.
+        """
+        asked = hashlib.sha256(question.to_bytes()).digest()
+        if index == followed.index and asked == followed.asked:
+            return followed
+        if index <= followed.index:
+            raise PolicyError(REFUSED)
+        branches = set(followed.branches)
+        for _ in range(index - followed.index - 1):
+            branches = {branch for one in branches for branch in self._passed(one)}
+        plain = self._without_noise(question)
+        found = {branch for one in branches for branch in self._matched(one, plain)}
+        if not found:
+            raise PolicyError(REFUSED)
+        return Followed(index, asked, tuple(sorted(found)))
+
+    def _without_noise(self, question: Question) -> Question:
+        terms = self.setting.privacy
+        if terms is None:
+            return question
+        if not isinstance(question, Noised):
+            raise PolicyError(REFUSED)
+        agreed = (terms.rehearsal, terms.noise == Noise.SERVER, terms.mechanism)
+        if (question.rehearsal, question.by_server, question.mechanism) != agreed:
+            raise PolicyError(REFUSED)
+        return question.inner
+
+    def _steps(self, branch: Branch) -> Iterator[tuple[tuple[int, ...], _Step]]:
+        """Yield what may be asked next, with the metrics that are used then."""
+        parts = self.metrics[branch.used[-1]] if branch.used else self.phases
+        yield from ((branch.used, step) for step in _next(parts, branch.place))
+        if _ended(parts, branch.place):
+            for metric, phases in enumerate(self.metrics):
+                if metric not in branch.used:
+                    yield from (((*branch.used, metric), step) for step in _first(phases))
+
+    def _passed(self, branch: Branch) -> Iterator[Branch]:
+        """Yield the readings after a question that this client did not see."""
+        for used, step in self._steps(branch):
+            yield Branch(used, step.place, _kept(_without(branch, step)))
+
+    def _matched(self, branch: Branch, question: Question) -> Iterator[Branch]:
+        """Yield the readings after a question."""
+        for used, step in self._steps(branch):
+            before = _without(branch, step)
+            kept = step.phase.form.read(question, before)
+            # The ranges of a run are checked where they first appear; then they stay.
+            begins = kept is not None and OF_THE_RUN.name in kept.keys() - before.keys()
+            if begins and Found(self.setting).read(question.ranges, before) is None:
+                continue
+            if kept is not None:
+                yield Branch(used, step.place, _kept(kept))
+
+
+def _without(branch: Branch, step: _Step) -> Kept:
+    return {name: value for name, value in branch.kept if name not in step.forgets}
+
+
+def _kept(kept: Kept) -> tuple[tuple[str, bytes], ...]:
+    return tuple(sorted(kept.items()))

@@ -1,0 +1,207 @@
+"""A client answers what the agreed algorithm may ask next, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import privfed
+from privfed.core.asking.phases import Form, Shape
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.record.transcript import Asked
+from privfed.core.roles.conversation import Setting
+from privfed.core.values.domain import Ranges
+from privfed.errors import ArgumentError, PolicyError
+from privfed.estimators.base import FederatedClusterer
+from privfed.party.program import FOLLOWED, Followed, Program
+from privfed.questions.cells import CellSums
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.ranges import FeatureRanges
+
+
+def tables(d: int = 2, n_clients: int = 4) -> list[np.ndarray]:
+    """Return rows of three clusters, for some clients."""
+    rng = np.random.default_rng(5)
+    middles = np.repeat(10.0 * rng.normal(size=(3, d)), 15, axis=0)
+    return [middles + rng.normal(size=middles.shape) for _ in range(n_clients)]
+
+
+def asked_by(model: FederatedClusterer, data: list[np.ndarray]) -> tuple[Program, list[Question]]:
+    """Fit over plain sums; return the program and all questions that were asked."""
+    model.fit(data)
+    federation = model.federation_
+    algorithm = model._algorithm(data[0].shape[1], federation.configuration.seed)
+    asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
+    return Program.of(algorithm, federation.setting), asked
+
+
+def followed(program: Program, asked: list[Question]) -> Followed:
+    """Follow questions from the first on; what is known goes through bytes after each."""
+    state = Followed()
+    for index, question in enumerate(asked):
+        state = program.after(state, question, index)
+        state = FOLLOWED.from_bytes(FOLLOWED.to_bytes(state))
+    return state
+
+
+def refuses(program: Program, state: Followed, question: Question) -> bool:
+    """Say whether a program refuses a question as the next."""
+    try:
+        program.after(state, question, state.index + 1)
+    except PolicyError as error:
+        assert str(error) == "program"
+        return True
+    return False
+
+
+ARRAY = "an array"
+"""Stands for centers that are passed."""
+
+INITS = ("coreset", "kfed", "random", ARRAY)
+WORDS: list[tuple[type, dict[str, object]]] = [
+    *((privfed.DWFKMeans, {"init": init, "n_init": 2}) for init in INITS),
+    *((privfed.DWFKMeans, {"init": init, "local_iter": 3}) for init in INITS),
+    *((privfed.EWFKMeans, {"init": init, "local_iter": 1}) for init in INITS),
+    (privfed.EWFKMeans, {"n_init": 3, "relocate_empty": True}),
+    *((privfed.FederatedMiniBatchKMeans, {"init": init, "n_init": 2, "batch_size": 8}) for init in INITS),
+    *(
+        (kind, {"init": init, "n_init": 2, "merge": merge})
+        for kind, own in ((privfed.FKM, "k-means++"), (privfed.KFED, "kfed"))
+        for init, merge in product((own, "coreset", "random"), ("summed", "gathered"))
+    ),
+    (privfed.KFED, {"n_local_clusters": 4, "local": "kmeans", "clients_per_round": 3}),
+    *(
+        (privfed.FederatedFuzzyCMeans, {"init": init, "averaging": averaging, "n_init": 2})
+        for init, averaging in product(INITS, ("kmeans", "weighted"))
+    ),
+    (privfed.FederatedFuzzyCMeans, {"averaging": "weighted", "local_iter": 1, "weight": "u"}),
+    (privfed.FederatedFuzzyCMeans, {"averaging": "weighted", "local_iter": 1, "m": 3}),
+]
+
+
+def fitted(kind: type, words: dict[str, object], d: int) -> FederatedClusterer:
+    """Return a model of three clusters that is not yet fitted."""
+    init = {"init": np.arange(3.0 * d).reshape(3, d)} if words.get("init") is ARRAY else {}
+    return kind(3, **{"max_iter": 4, "protocol": "plain", "random_state": 3, **words, **init})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("place", "kind", "words"), [(i, *one) for i, one in enumerate(WORDS)])
+def test_every_question_of_a_run_is_the_programs(place: int, kind: type, words: dict[str, object]) -> None:
+    # Three columns have a grid, four hyperplanes.
+    d = 3 + place % 2
+    program, asked = asked_by(fitted(kind, words, d), tables(d))
+    assert followed(program, asked).index == len(asked) - 1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_client_that_sees_some_sums_only_follows_too() -> None:
+    program, asked = asked_by(fitted(privfed.DWFKMeans, {"n_init": 3, "local_iter": 3}, 2), tables())
+    for kept in (slice(0, None, 2), slice(1, None, 3), slice(len(asked) - 1, None)):
+        state = Followed()
+        for index in range(len(asked))[kept]:
+            state = program.after(state, asked[index], index)
+
+
+@pytest.fixture(scope="module")
+def lloyd() -> tuple[Program, list[Question]]:
+    """Return a program of Lloyd's algorithm with hyperplanes, and what it asked."""
+    return asked_by(fitted(privfed.DWFKMeans, {"local_iter": 1, "tol": 0.0}, 4), tables(4))
+
+
+def crafted(question: Question) -> list[Question]:
+    """Return questions that differ from an honest one in one thing."""
+    found = []
+    for one in fields(question):
+        value = getattr(question, one.name)
+        if isinstance(value, np.ndarray) and value.size:
+            found.append({one.name: np.concatenate([value, value[:1]])})
+        if isinstance(value, int) and not isinstance(value, bool):
+            found.append({one.name: value + 1})
+        if isinstance(value, bool):
+            found.append({one.name: not value})
+    own = question.ranges
+    found.append({"ranges": Ranges(own.low, own.high - 0.5, own.rows)})
+    found.append({"ranges": Ranges(own.low, own.high, own.rows - 1)})
+    return [made for words in found if (made := _made(question, words)) is not None]
+
+
+def _made(question: Question, words: dict[str, object]) -> Question | None:
+    try:
+        return replace(question, **words)
+    except ArgumentError:
+        return None
+
+
+def test_questions_that_differ_in_one_thing_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
+    program, asked = lloyd
+    for index, question in enumerate(asked):
+        state = followed(program, asked[:index])
+        changed = crafted(question)
+        assert len(changed) >= 3
+        assert [one for one in changed if not refuses(program, state, one)] == []
+        assert not refuses(program, state, question)
+
+
+def test_questions_out_of_order_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
+    program, asked = lloyd
+    kinds = [type(one) for one in asked]
+    assert kinds == [FeatureRanges, CellSums, *[LloydSums] * 4, Inertia]
+    for index in range(len(asked) + 1):
+        state = followed(program, asked[:index])
+        for question in asked:
+            next_kinds = {kinds[index]} if index < len(asked) else set()
+            if 2 < index < 6:
+                next_kinds = {LloydSums, Inertia}
+            if index == 6:
+                next_kinds = {Inertia}
+            assert refuses(program, state, question) == (type(question) not in next_kinds)
+
+
+def test_more_rounds_than_agreed_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
+    program, asked = lloyd
+    assert refuses(program, followed(program, asked[:6]), asked[5])
+    assert refuses(program, followed(program, asked), asked[-1])
+
+
+def test_cells_that_do_not_follow_from_the_seed_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
+    program, asked = lloyd
+    state, cells = followed(program, asked[:1]), asked[1]
+    assert isinstance(cells, CellSums)
+    turned = np.roll(cells.normals, 1, axis=1)
+    assert refuses(program, state, replace(cells, normals=turned))
+    assert not refuses(program, state, replace(cells, normals=cells.normals + 1e-12))
+
+
+def test_a_grid_of_many_cells_is_refused() -> None:
+    program, asked = asked_by(fitted(privfed.DWFKMeans, {}, 2), tables(2))
+    state, cells = followed(program, asked[:1]), asked[1]
+    assert isinstance(cells, CellSums)
+    assert not refuses(program, state, cells)
+    assert refuses(program, state, replace(cells, per_axis=256))
+
+
+def test_a_sum_may_be_asked_again_but_not_otherwise(lloyd: tuple[Program, list[Question]]) -> None:
+    program, asked = lloyd
+    state = followed(program, asked[:4])
+    assert program.after(state, asked[3], 3) == state
+    moved = replace(asked[3], centers=asked[3].centers + 0.5)  # type: ignore[attr-defined]
+    for question, index in ((moved, 3), (asked[2], 2)):
+        with pytest.raises(PolicyError, match=r"^program$"):
+            program.after(state, question, index)
+
+
+def test_of_a_form_every_field_is_open_only_if_it_is_named() -> None:
+    with pytest.raises(ArgumentError, match="needs a rule for its field centers"):
+        Form(LloydSums)
+    with pytest.raises(ArgumentError, match="has no field middle"):
+        Form(LloydSums, centers=Shape(3, 2), middle=1)
+
+
+def test_an_algorithm_that_declares_nothing_has_no_program() -> None:
+    with pytest.raises(ArgumentError, match="phases"):
+        Program.of(object(), Setting(("a",), 2))
