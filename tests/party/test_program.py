@@ -11,12 +11,14 @@ import pytest
 import privfed
 from privfed.core.asking.phases import Form, Shape
 from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.federation import Federation
 from privfed.core.record.transcript import Asked
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError
 from privfed.estimators.base import FederatedClusterer
 from privfed.party.program import FOLLOWED, Followed, Program
+from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
@@ -33,8 +35,9 @@ def tables(d: int = 2, n_clients: int = 4) -> list[np.ndarray]:
 def asked_by(model: FederatedClusterer, data: list[np.ndarray]) -> tuple[Program, list[Question]]:
     """Fit over plain sums; return the program and all questions that were asked."""
     model.fit(data)
-    federation = model.federation_
-    algorithm = model._algorithm(data[0].shape[1], federation.configuration.seed)
+    federation, terms = model.federation_, model.privacy
+    agreed = federation.configuration.seed
+    algorithm = model._algorithm(data[0].shape[1], agreed if terms is None else terms.unseeded(agreed))
     asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
     return Program.of(algorithm, federation.setting), asked
 
@@ -86,7 +89,8 @@ WORDS: list[tuple[type, dict[str, object]]] = [
 def fitted(kind: type, words: dict[str, object], d: int) -> FederatedClusterer:
     """Return a model of three clusters that is not yet fitted."""
     init = {"init": np.arange(3.0 * d).reshape(3, d)} if words.get("init") is ARRAY else {}
-    return kind(3, **{"max_iter": 4, "protocol": "plain", "random_state": 3, **words, **init})
+    rounds = {} if kind is privfed.DPKMeans else {"max_iter": 4}
+    return kind(3, **{"protocol": "plain", "random_state": 3, **rounds, **words, **init})
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -96,6 +100,84 @@ def test_every_question_of_a_run_is_the_programs(place: int, kind: type, words: 
     d = 3 + place % 2
     program, asked = asked_by(fitted(kind, words, d), tables(d))
     assert followed(program, asked).index == len(asked) - 1
+
+
+PRIVATE: list[tuple[type, dict[str, object], str]] = [
+    *((privfed.DPKMeans, {}, unit) for unit in ("record", "client")),
+    (privfed.DWFKMeans, {"local_iter": 1, "init": "random"}, "record"),
+    (privfed.DWFKMeans, {"local_iter": 1, "init": ARRAY}, "client"),
+    *((privfed.DPKMeans, {"method": method}, "record") for method in ("lloyd", "fastlloyd")),
+    (privfed.DWFKMeans, {"local_iter": 1}, "record"),
+    (privfed.DWFKMeans, {"local_iter": 3, "momentum": 0.3}, "client"),
+    (privfed.EWFKMeans, {"local_iter": 2}, "client"),
+    (privfed.FederatedMiniBatchKMeans, {"reassign_after": None, "batch_size": 5}, "client"),
+    (privfed.FederatedFuzzyCMeans, {"averaging": "weighted", "local_iter": 1}, "record"),
+    (privfed.FederatedFuzzyCMeans, {"averaging": "weighted", "local_iter": 2}, "client"),
+]
+
+
+def private(unit: str, epsilon: float, *, ball: bool, noise: str = "distributed") -> privfed.Privacy:
+    """Return a rehearsed guarantee."""
+    domain = privfed.Ball(60.0, max_rows=64) if ball else privfed.Box(-40.0, 40.0, max_rows=64)
+    return privfed.Privacy(
+        epsilon=epsilon,
+        delta=1e-6,
+        unit=unit,
+        domain=domain,
+        neighbours="add-remove",
+        noise=noise,
+        noise_seed=1,
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("place", "kind", "words", "unit"), [(i, *one) for i, one in enumerate(PRIVATE)])
+def test_every_noised_question_is_the_programs(
+    place: int, kind: type, words: dict[str, object], unit: str
+) -> None:
+    # Much noise leads to few cells and rounds, little to many.
+    for d, epsilon in ((2 + place % 2, 1e4), (5, 0.5), (5, 1e4))[: 3 if kind is privfed.DPKMeans else 2]:
+        privacy = private(unit, epsilon, ball=place % 2 == 1)
+        model = fitted(kind, {"privacy": privacy, "protocol": "masked", **words}, d)
+        program, asked = asked_by(model, tables(d))
+        assert followed(program, asked).index == len(asked) - 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_questions_that_the_server_noises_are_the_programs(unit: str) -> None:
+    for d in (2, 4):
+        privacy = private(unit, 100.0, ball=False, noise="server")
+        words = {"local_iter": 1, "tol": 0.0, "privacy": privacy, "protocol": "group-masked"}
+        program, asked = asked_by(fitted(privfed.DWFKMeans, words, d), tables(d))
+        assert followed(program, asked).index == len(asked) - 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_question_without_the_agreed_noise_is_refused() -> None:
+    words = {"privacy": private("record", 10.0, ball=True), "protocol": "masked"}
+    program, asked = asked_by(fitted(privfed.DPKMeans, words, 2), tables())
+    assert isinstance(asked[0], Noised)
+    assert refuses(program, Followed(), asked[0].inner)
+    assert refuses(program, Followed(), replace(asked[0], rehearsal=False))
+    assert not refuses(program, Followed(), asked[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_every_question_of_a_scaler_is_its_programs(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[Federation, object]] = []
+    run = Federation.run
+    monkeypatch.setattr(Federation, "run", lambda self, one: (ran.append((self, one)), run(self, one))[1])
+    privfed.FederatedScaler(protocol="plain").fit(tables())
+    privfed.FederatedScaler(privacy=private(unit, 10.0, ball=False)).fit(tables())
+    if unit == "record":
+        model = privfed.DPKMeans(3, privacy=private(unit, 100.0, ball=False))
+        privfed.select_n_clusters(tables(), range(2, 5), estimator=model)
+    for federation, algorithm in ran:
+        asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
+        assert followed(Program.of(algorithm, federation.setting), asked).index == len(asked) - 1
+    assert len(ran) == (3 if unit == "record" else 2)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

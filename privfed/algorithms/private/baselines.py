@@ -23,7 +23,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.scale import SHARES, Frame, frame_of
+from privfed.algorithms.private.scale import SHARES, Frame, frame_of, near, size_phase
+from privfed.core.asking.phases import Among, Form, Near, Phase, Phases, Shape
 from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.alone import squared_lengths
@@ -131,6 +132,21 @@ class LloydBaseline:
         """Most sums: the number of rows, and the rounds."""
         return 1 + MOST_ROUNDS
 
+    def _near(self, n_features: int) -> float:
+        """Return FastLloyd's maximal distance, as a share of the domain's diameter."""
+        share: float = _ALPHA / (2.0 * self.n_clusters ** (1.0 / n_features))
+        return share
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the number of rows, and the rounds."""
+        frame, centers = frame_of(setting), Shape(self.n_clusters, setting.n_features)
+        far = near(frame.radius)
+        form = Form(RowSums, centers=centers, radius=far, origin=Near((frame.middle,)))
+        if self.method == "fastlloyd":
+            closer = near(2.0 * frame.radius * self._near(setting.n_features))
+            form = Form(NearSums, centers=centers, radius=Among((far, closer)))
+        return (size_phase(frame), Phase(form, FEWEST_ROUNDS, MOST_ROUNDS))
+
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Draw a packed start, then do the rounds."""
         frame, d, k = frame_of(setting), setting.n_features, self.n_clusters
@@ -141,10 +157,10 @@ class LloydBaseline:
         )
         n_rows = max(float(total.statistics["count"][0]), 2.0 * k)
         noise = (total.noise_std or {})["distance"] / frame.radius * sqrt(SHARES["rows"] / 2.0)
-        near = _ALPHA / (2.0 * k ** (1.0 / d))
+        close = self._near(d)
         split = sqrt(4.0 * d) if self.method == "fastlloyd" else sqrt(d) / (2.0 * _RHO)
         if self.method == "fastlloyd":
-            per_round = k**3 * d * near**2 * (1.0 + split) ** 2 * noise**2
+            per_round = k**3 * d * close**2 * (1.0 + split) ** 2 * noise**2
         else:
             per_round = k**3 * d * (2.0 * _RHO + sqrt(d)) ** 2 * noise**2
         rounds = int(np.clip(0.004 * n_rows**2 / per_round, FEWEST_ROUNDS, MOST_ROUNDS))
@@ -152,7 +168,7 @@ class LloydBaseline:
         weights = {"count": share / (1.0 + split), "sum": share * split / (1.0 + split)}
         history = [frozen_array(packed(frame, k, np.random.default_rng(self.seed)))]
         for number in range(rounds):
-            radius = 2.0 * frame.radius * (near if number and near < 1.0 else 0.5)
+            radius = 2.0 * frame.radius * (close if number and close < 1.0 else 0.5)
             history.append(frozen_array((yield from self._round(frame, history[-1], radius, weights))))
         return ClusteringOutcome(history[-1], tuple(history), None, round(n_rows), None, float("nan"))
 

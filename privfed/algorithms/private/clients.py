@@ -23,7 +23,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from privfed.algorithms.private.scale import Scale, octave
+from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
+from privfed.core.asking.phases import Cycle, Form, Near, Phase, Phases, Shape, Within
 from privfed.core.asking.question import AdditiveOver, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Ask, Conversation, Total
@@ -145,15 +146,43 @@ def _shares(inner: SumsInCells, rows: float, most: Lengths) -> ClientShares:
     )
 
 
+def _probe_normals(n_features: int, n_clusters: int, rng: np.random.Generator) -> FloatArray:
+    planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), n_features)
+    normals: FloatArray = np.linalg.qr(rng.standard_normal((n_features, planes)))[0].T
+    return normals
+
+
 def probe(scale: Scale, n_clusters: int, rows: float, rng: np.random.Generator) -> Conversation[Lengths]:
     """Find the norms of clients' counts and sums over about as many cells as clusters, with one sum."""
-    d = len(scale.center)
-    planes = min(max(1, int(np.ceil(np.log2(n_clusters)))), d)
-    normals = np.linalg.qr(rng.standard_normal((d, planes)))[0].T
+    normals = _probe_normals(len(scale.center), n_clusters, rng)
     inner = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
     question = ClientLengths(ranges=inner.ranges, inner=inner, rows=rows)
     weights, limits = {"length": PROBE_SHARE}, {"length": LONGEST}
     return _next_limits((yield Ask(question, purpose="probe", weights=weights, limits=limits)))
+
+
+MOST_ROWS, NORM = Within(1.0, 2.0**40), Within(2.0**-20, 1.0)
+"""Rules for a common number of rows, and for a norm of at most 1."""
+
+
+def probe_phase(frame: Frame, n_clusters: int, rng: np.random.Generator) -> Phase:
+    """Return what `probe` asks; it draws from `rng` as that does."""
+    d = frame.ranges.n_features
+    normals = Near((_probe_normals(d, n_clusters, rng),))
+    inner = Form(HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals)
+    return Phase(Form(ClientLengths, inner=inner, rows=MOST_ROWS))
+
+
+def client_phases(phases: Phases) -> Phases:
+    """Return what `by_client` asks for a conversation of these phases."""
+    return tuple(_by_client(one) for one in phases)
+
+
+def _by_client(phase: Phase | Cycle) -> Phase | Cycle:
+    if isinstance(phase, Cycle):
+        return replace(phase, body=client_phases(phase.body))
+    form = Form(ClientShares, inner=phase.form, rows=MOST_ROWS, most_count=NORM, most_sum=NORM)
+    return replace(phase, form=form)
 
 
 def by_client(

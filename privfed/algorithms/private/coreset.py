@@ -15,12 +15,14 @@ from math import floor, log2, sqrt
 
 import numpy as np
 
-from privfed.algorithms.private.scale import Scale, clipped
+from privfed.algorithms.private.scale import Frame, Scale, clipped, near, radius_rule
 from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.asking.phases import Among, Form, Phase, Shape
 from privfed.core.roles.conversation import Ask, Conversation, Total
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded.bounded_sums import GridSums, HashSums
+from privfed.questions.cells import drawn_normals, normals_rule
 
 # How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
 # docs/algorithms/dp_kmeans.md, "Where the constants come from".
@@ -47,6 +49,10 @@ _LEAST_COUNT_SHARE = 0.15
 
 def _cell_share(n_features: int) -> float:
     return max(_LEAST_COUNT_SHARE, count_share(n_features))
+
+
+AXIS_CELLS, MOST_PLANES = (3, 40), 12
+"""Fewest and most cells of a grid along an axis; most hyperplanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +107,43 @@ def coreset(
     cells = scale.n_rows / _least_rows(scale, share)
     if d <= GRID_FEATURES and cells > 3**d:
         room = (scale.n_rows / max(fill * scale.count_noise(share, 0.8), 4.0)) ** (1.0 / d)
-        return (yield from gridded(scale, n_clusters, share, int(np.clip(floor(room), 3, 40))))
-    return (yield from hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, 12))))
+        return (yield from gridded(scale, n_clusters, share, int(np.clip(floor(room), *AXIS_CELLS))))
+    return (yield from hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES))))
+
+
+def grid_form(frame: Frame, least: int, most: int) -> Among:
+    """Return the form of what `gridded` asks, with `least` to `most` cells along an axis."""
+    sides = range(least, most + 1)
+    reaches = [near(_reach(frame.ranges, n)) for n in sides]
+    pairs = zip(sides, reaches, strict=True)
+    return Among(tuple(Form(GridSums, per_axis=n, radius=reach) for n, reach in pairs))
+
+
+def hash_form(frame: Frame, least: int, most: int, rng: np.random.Generator) -> Form:
+    """Return the form of what `hashed` asks, with `least` to `most` hyperplanes; `rng` is kept as it is."""
+    d = frame.ranges.n_features
+    normals = normals_rule(d, least, most, rng)
+    return Form(HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals)
+
+
+def coreset_phase(frame: Frame, rng: np.random.Generator) -> Phase:
+    """Return what `coreset` asks; `rng` is kept as it is."""
+    hashes = hash_form(frame, 0, MOST_PLANES, rng)
+    if frame.ranges.n_features > GRID_FEATURES:
+        return Phase(hashes)
+    return Phase(Among((grid_form(frame, *AXIS_CELLS), hashes)))
+
+
+def _reach(ranges: Ranges, per_axis: int) -> float:
+    """Return the length to which offsets in a grid's cell are clipped: half its diagonal."""
+    return float(np.linalg.norm(ranges.width / per_axis / 2.0)) * (1.0 + 2.0**-30)
 
 
 def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conversation[Coreset]:
     """Ask for a coreset in the cells of a grid over the domain."""
     ranges = scale.frame.ranges
     half = ranges.width / per_axis / 2.0
-    reach = float(np.linalg.norm(half)) * (1.0 + 2.0**-30)
+    reach = _reach(ranges, per_axis)
     question = GridSums(ranges=ranges, per_axis=per_axis, radius=reach)
     weights = {"count": 0.8 * share, "sum": 0.2 * share}
     total = yield Ask(question, purpose="coreset", weights=weights)
@@ -129,9 +163,7 @@ def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conve
 def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
     """Ask for a coreset in the cells between random hyperplanes through the scale's center."""
     d = len(scale.center)
-    directions = rng.standard_normal((d, n_planes))
-    # Orthogonal normals give more equal cells than independent ones, if there are enough dimensions.
-    normals = np.linalg.qr(directions)[0].T if n_planes <= d else directions.T
+    normals = drawn_normals(d, n_planes, rng)
     question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
     counts_share = _cell_share(d)
     weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}

@@ -19,17 +19,35 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.clients import PROBE_SHARE, Lengths, by_client, probe
-from privfed.algorithms.private.coreset import GRID_SHARE, HASH_SHARE, clustered, gridded, hashed
+from privfed.algorithms.private.clients import (
+    PROBE_SHARE,
+    Lengths,
+    by_client,
+    client_phases,
+    probe,
+    probe_phase,
+)
+from privfed.algorithms.private.coreset import (
+    AXIS_CELLS,
+    GRID_SHARE,
+    HASH_SHARE,
+    MOST_PLANES,
+    clustered,
+    grid_form,
+    gridded,
+    hash_form,
+    hashed,
+)
 from privfed.algorithms.private.kmeans import Start, Steps, first_radius
-from privfed.algorithms.private.rounds import lloyd_round, started
-from privfed.algorithms.private.scale import Scale, frame_of, octave, scaled
+from privfed.algorithms.private.rounds import lloyd_round, round_phase, started
+from privfed.algorithms.private.scale import Frame, Scale, frame_of, octave, scale_phases, scaled
 from privfed.algorithms.starts.starts import Init
 from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.asking.phases import Form, Phase, Phases
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.guarantee import Unit
-from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
 
 GRID_CELLS, HASH_CELLS = 12, 2
 """Number of cells of the start, for each cluster."""
@@ -58,6 +76,24 @@ class FixedKMeans:
     def max_sums(self) -> int:
         """Number of sums: three for the scale, the start, the rounds; two more at unit "client"."""
         return 6 + self.rounds
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
+        rng, frame = np.random.default_rng(self.seed), frame_of(setting)
+        scale, k = scale_phases(setting), self.n_clusters
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+            return (*scale, *self._refined_phases(frame, rng))
+        sizes, probes = Phase(Form(ClientSizes)), probe_phase(frame, k, rng)
+        return (sizes, *client_phases(scale), probes, *client_phases(self._refined_phases(frame, rng)))
+
+    def _refined_phases(self, frame: Frame, rng: np.random.Generator) -> Phases:
+        k, d = self.n_clusters, len(frame.middle)
+        rounds = round_phase(frame, k, self.rounds, self.steps.example(frame, k), self.rounds)
+        if not (isinstance(self.init, str) and self.init == "coreset"):
+            return (rounds,)
+        if d <= GRID_FEATURES:
+            return (Phase(grid_form(frame, self._per_axis(d), self._per_axis(d))), rounds)
+        return (Phase(hash_form(frame, self._n_planes, self._n_planes, rng)), rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
@@ -93,6 +129,13 @@ class FixedKMeans:
         n_rows = round(scale.n_rows)
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
+    def _per_axis(self, n_features: int) -> int:
+        return int(np.clip(ceil((GRID_CELLS * self.n_clusters) ** (1.0 / n_features)), *AXIS_CELLS))
+
+    @property
+    def _n_planes(self) -> int:
+        return min(ceil(log2(HASH_CELLS * self.n_clusters)), MOST_PLANES)
+
     def _started(self, scale: Scale, rng: np.random.Generator) -> Conversation[tuple[Start, FloatArray]]:
         """Return what is known before the rounds, and the starting centers."""
         k, d, frame = self.n_clusters, len(scale.center), scale.frame
@@ -102,10 +145,9 @@ class FixedKMeans:
             points = rng.uniform(low, high, (k, d)) if isinstance(self.init, str) else self.init
             return Start(scale, points, np.ones(k), radius, 0.0, k, True, scale.spent), points
         if d <= GRID_FEATURES:
-            per_axis = ceil((GRID_CELLS * k) ** (1.0 / d))
-            found = yield from gridded(scale, k, GRID_SHARE, int(np.clip(per_axis, 3, 40)))
+            found = yield from gridded(scale, k, GRID_SHARE, self._per_axis(d))
         else:
-            found = yield from hashed(scale, rng, HASH_SHARE, min(ceil(log2(HASH_CELLS * k)), 12))
+            found = yield from hashed(scale, rng, HASH_SHARE, self._n_planes)
         spent = scale.spent + found.spent
         start = Start(
             scale, found.points, found.weights, radius, found.noise, len(found.points), found.single, spent

@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.clients import PROBE_SHARE, by_client, probe
+from privfed.algorithms.private.clients import PROBE_SHARE, by_client, client_phases, probe, probe_phase
 from privfed.algorithms.private.coreset import (
     CELLS_PER_CENTER,
     GRID_SHARE,
@@ -36,19 +36,21 @@ from privfed.algorithms.private.coreset import (
     Coreset,
     clustered,
     coreset,
+    coreset_phase,
     count_share,
     wide_clusters,
 )
-from privfed.algorithms.private.rounds import lloyd_round, started
-from privfed.algorithms.private.scale import Scale, frame_of, scaled
+from privfed.algorithms.private.rounds import lloyd_round, round_phase, started
+from privfed.algorithms.private.scale import Frame, Scale, frame_of, scale_phases, scaled
 from privfed.algorithms.starts.starts import Init
 from privfed.core.asking.justified import GRID_FEATURES
+from privfed.core.asking.phases import Form, Phase, Phases
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded.bounded_sums import SumsInCells
-from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
 
 MOST_ROUNDS = 8
 
@@ -166,6 +168,11 @@ class Steps:
     keep_radius: bool = False
     equal: bool = False
 
+    def example(self, frame: Frame, n_clusters: int) -> SumsInCells | None:
+        """Return a question like those of the rounds, from centers that mean nothing; None for Lloyd's."""
+        centers = np.repeat(frame.middle[None], n_clusters, axis=0)
+        return self.asking and self.asking(frame.ranges, centers, frame.radius)
+
     def movement(self, step: FloatArray, last: FloatArray) -> FloatArray:
         """Return how far centers move, given a round's step and their last movement."""
         moved: FloatArray = self.learning_rate * step
@@ -196,6 +203,26 @@ class PrivateKMeans:
     def max_sums(self) -> int:
         """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more at unit "client"."""
         return 7 + MOST_ROUNDS
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
+        rng, frame = np.random.default_rng(self.seed), frame_of(setting)
+        scale, k = scale_phases(setting), self.n_clusters
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+            return (*scale, *self._refined_phases(frame, rng))
+        sizes, probes = Phase(Form(ClientSizes)), probe_phase(frame, k, rng)
+        return (sizes, *client_phases(scale), probes, *client_phases(self._refined_phases(frame, rng)))
+
+    def _refined_phases(self, frame: Frame, rng: np.random.Generator) -> Phases:
+        k = self.n_clusters
+        rounds = round_phase(frame, k, self.max_iter, self.steps.example(frame, k))
+        if not (isinstance(self.init, str) and self.init == "coreset"):
+            return (rounds,)
+        cells = coreset_phase(frame, rng)
+        if len(frame.middle) <= GRID_FEATURES:
+            return (cells, rounds)
+        wide = round_phase(frame, (int(LEAST_WIDE * k), int(MOST_WIDE * k)), 1, least=0)
+        return (cells, wide, rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""

@@ -14,15 +14,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.private.clients import by_client
-from privfed.algorithms.private.scale import Scale, frame_of, scaled
+from privfed.algorithms.private.clients import by_client, client_phases
+from privfed.algorithms.private.scale import Scale, frame_of, radius_rule, scale_phases, scaled, size_phase
+from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.numerics.distances import IntArray
 from privfed.questions.bounded.bounded_sums import CenterSum, SizeSums
-from privfed.questions.client_sizes import SIZE_SHARE, typical_size
+from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
 from privfed.questions.moments import Moments
 
 
@@ -55,6 +56,19 @@ class PrivateMoments:
     def max_sums(self) -> int:
         """Most sums: the clients' sizes, three for the scale, offsets and squares."""
         return 6
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the scale, then offsets and squares; at unit "client" sizes before."""
+        frame, center = frame_of(setting), Shape(setting.n_features)
+        moments: Phases = (size_phase(frame),)
+        if self.spread:
+            means = Form(CenterSum, center=center, radius=radius_rule(frame))
+            longest = radius_rule(frame).high ** 2
+            squares = Form(SquareSum, center=center, radius=Within(0.0, longest))
+            moments = (*scale_phases(setting), Phase(means), Phase(squares))
+        if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
+            return moments
+        return (Phase(Form(ClientSizes)), *client_phases(moments))
 
     def run(self, setting: Setting) -> Conversation[Moments]:
         """Find the moments; at unit "client" each client takes the role of a record."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privfed.algorithms.private.coreset import count_share
-from privfed.algorithms.private.scale import Scale, chi_ratio, clipped
+from privfed.algorithms.private.scale import Frame, Scale, chi_ratio, clipped, radius_rule
+from privfed.core.asking.phases import Form, Phase, Shape
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
 from privfed.questions.bounded.bounded_sums import RelativeSums, SumsInCells
@@ -54,6 +55,29 @@ def weights_of(n_features: int, share: float, asks: tuple[str, ...]) -> dict[str
     counts, distances = count_share(n_features), DISTANCE_SHARE if "distance" in asks else 0.0
     parts = {"count": counts * (1.0 - distances), "sum": (1.0 - counts) * (1.0 - distances)}
     return {name: share * (parts | {"distance": distances})[name] for name in asks}
+
+
+def round_phase(
+    frame: Frame,
+    n_clusters: int | tuple[int, int],
+    most: int,
+    example: SumsInCells | None = None,
+    least: int = 1,
+) -> Phase:
+    """Return what rounds ask.
+
+    Args:
+        frame: the domain.
+        n_clusters: number of centers, or (least, most) of them.
+        most: most rounds.
+        example: a question instead of a Lloyd step; its centers may be any.
+        least: fewest rounds.
+    """
+    radius = radius_rule(frame)
+    if example is not None:
+        return Phase(Form.like(example, radius=radius), least, most)
+    centers = Shape(n_clusters, frame.ranges.n_features)
+    return Phase(Form(RelativeSums, centers=centers, radius=radius), least, most)
 
 
 def lloyd_round(

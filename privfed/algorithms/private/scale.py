@@ -15,6 +15,7 @@ from math import log2, sqrt
 import numpy as np
 from scipy.stats import chi
 
+from privfed.core.asking.phases import NEAR, Form, Near, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges
 from privfed.core.values.guarantee import Neighbours, Unit
@@ -123,6 +124,30 @@ def replaces_records(setting: Setting) -> bool:
 def octave(length: float, unit: float) -> float:
     """Return the value unit / 2^j, with j from 0 to 40, whose ratio to `length` is nearest to 1."""
     return unit * 2.0 ** -min(max(round(log2(unit / max(length, unit * 2.0**-41))), 0), 40)
+
+
+def radius_rule(frame: Frame) -> Within:
+    """Return the rule for a length to which offsets are clipped: at most the domain's diameter."""
+    return Within(0.0, 2.0 * frame.radius * (1.0 + 2.0**-30))
+
+
+def size_phase(frame: Frame) -> Phase:
+    """Return what is asked for the number of rows."""
+    return Phase(Form(SizeSums, center=Near((frame.middle,)), radius=near(frame.radius)))
+
+
+def near(length: float) -> Within:
+    """Return the rule for a length that each machine computes itself from what is agreed."""
+    return Within(length * (1.0 - NEAR), length * (1.0 + NEAR))
+
+
+def scale_phases(setting: Setting) -> Phases:
+    """Return what `scaled` asks."""
+    frame = frame_of(setting)
+    radius = radius_rule(frame)
+    center = Form(CenterSum, center=Near((frame.middle,)), radius=radius)
+    shells = Form(DistanceHistogram, center=Shape(setting.n_features), radius=radius, n_bins=N_SHELLS)
+    return (size_phase(frame), Phase(center), Phase(shells))
 
 
 def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversation[Scale]:

@@ -16,9 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.coreset import Coreset, clustered, coreset
+from privfed.algorithms.private.coreset import Coreset, clustered, coreset, coreset_phase
 from privfed.algorithms.private.kmeans import PrivateKMeans, Start, first_radius
-from privfed.algorithms.private.scale import scaled
+from privfed.algorithms.private.rounds import round_phase
+from privfed.algorithms.private.scale import frame_of, scale_phases, scaled
+from privfed.core.asking.phases import Among, Phase, Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
@@ -105,6 +107,13 @@ class PrivateSelection:
     def max_sums(self) -> int:
         """Most sums: those of the algorithm."""
         return self.algorithm.max_sums
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the scale, the coreset, and the rounds of one of the candidates."""
+        rng, frame = np.random.default_rng(self.algorithm.seed), frame_of(setting)
+        most, steps = self.algorithm.max_iter, self.algorithm.steps
+        rounds = [round_phase(frame, k, most, steps.example(frame, k)).form for k in self.candidates]
+        return (*scale_phases(setting), coreset_phase(frame, rng), Phase(Among(tuple(rounds)), 1, most))
 
     def run(self, setting: Setting) -> Conversation[Selected]:
         """Ask for the coreset, choose on it, and refine.

@@ -79,10 +79,11 @@ class Within(Rule):
 
     def read(self, value: object, kept: Kept) -> Kept | None:
         """Compare with the bounds."""
+        number = _plain(value)
         whole = type(self.low) is int and type(self.high) is int
-        if type(value) is not int and (whole or type(value) is not float):
-            return None
-        return kept if self.low <= value <= self.high else None
+        if type(number) is int or (type(number) is float and not whole):
+            return kept if self.low <= number <= self.high else None
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,6 +164,20 @@ class Form(Rule):
             raise ArgumentError(f"{kind.__name__} has no field {sorted(rules)[0]}; it has {sorted(known)}.")
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "rules", found)
+
+    @classmethod
+    def like(cls, example: Question | Part, **rules: object) -> Form:
+        """Return the form of questions like an example: same class and options, arrays of the same shapes."""
+        found: dict[str, object] = {}
+        for one in _fields(type(example)):
+            value = getattr(example, one.name)
+            if isinstance(value, np.ndarray):
+                found[one.name] = Shape(*value.shape)
+            elif isinstance(value, Question | Part):
+                found[one.name] = cls.like(value)
+            elif not isinstance(value, Ranges):
+                found[one.name] = value
+        return cls(type(example), **(found | rules))
 
     def read(self, value: object, kept: Kept) -> Kept | None:
         """Compare the class, then each field."""
