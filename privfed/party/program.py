@@ -19,7 +19,9 @@ import msgspec
 
 from privfed.core.asking.phases import OF_THE_RUN, Cycle, Kept, Phase, Phased, Phases
 from privfed.core.asking.question import Question
+from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Setting
+from privfed.core.roles.engine import Answerer, StateStore
 from privfed.core.stored.codec import Codec
 from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError, PolicyError
@@ -220,3 +222,27 @@ def _without(branch: Branch, step: _Step) -> Kept:
 
 def _kept(kept: Kept) -> tuple[tuple[str, bytes], ...]:
     return tuple(sorted(kept.items()))
+
+
+class ProgramAnswerer:
+    """A client's answerer that follows the agreed program; refusals depend on questions, never on data.
+
+    Args:
+        answerer: answers questions on the client's data.
+        program: what was agreed.
+        store: keeps what was asked so far (`FOLLOWED`), before an answer is given.
+    """
+
+    def __init__(self, answerer: Answerer, program: Program, store: StateStore) -> None:
+        self._answerer, self._program, self._store = answerer, program, store
+
+    def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
+        """Answer a question that the program asks next.
+
+        Raises:
+            PolicyError: it does not; the text is the code of the refusal.
+        """
+        with self._store.transaction() as transaction:
+            followed = transaction.load() or Followed()
+            transaction.save(self._program.after(followed, question, index))
+        return self._answerer(question, index)

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privfed
 from privfed.core.asking.phases import Form, Shape
-from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.asking.question import ClientData, Question, question_from_bytes
 from privfed.core.federation import Federation
 from privfed.core.record.transcript import Asked
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError
 from privfed.estimators.base import FederatedClusterer
-from privfed.party.program import FOLLOWED, Followed, Program
+from privfed.metrics.phases import AskedMetric
+from privfed.metrics.registry import METRICS as METRIC_FUNCTIONS
+from privfed.party.answerer import own_answerer
+from privfed.party.program import FOLLOWED, Followed, Program, ProgramAnswerer
+from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import FeatureRanges
+from tests.some import some
 
 
 def tables(d: int = 2, n_clients: int = 4) -> list[np.ndarray]:
@@ -136,7 +142,8 @@ def test_every_noised_question_is_the_programs(
     place: int, kind: type, words: dict[str, object], unit: str
 ) -> None:
     # Much noise leads to few cells and rounds, little to many.
-    for d, epsilon in ((2 + place % 2, 1e4), (5, 0.5), (5, 1e4))[: 3 if kind is privfed.DPKMeans else 2]:
+    settings = [(2 + place % 2, 1e4), (5, 0.5), (5, 1e4)]
+    for d, epsilon in some(settings if kind is privfed.DPKMeans else settings[:2]):
         privacy = private(unit, epsilon, ball=place % 2 == 1)
         model = fitted(kind, {"privacy": privacy, "protocol": "masked", **words}, d)
         program, asked = asked_by(model, tables(d))
@@ -221,7 +228,7 @@ def _made(question: Question, words: dict[str, object]) -> Question | None:
 
 def test_questions_that_differ_in_one_thing_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
     program, asked = lloyd
-    for index, question in enumerate(asked):
+    for index, question in some(enumerate(asked)):
         state = followed(program, asked[:index])
         changed = crafted(question)
         assert len(changed) >= 3
@@ -287,3 +294,70 @@ def test_of_a_form_every_field_is_open_only_if_it_is_named() -> None:
 def test_an_algorithm_that_declares_nothing_has_no_program() -> None:
     with pytest.raises(ArgumentError, match="phases"):
         Program.of(object(), Setting(("a",), 2))
+
+
+METRICS: list[tuple[str, dict[str, object], dict[str, object]]] = [
+    ("inertia", {}, {}),
+    ("davies_bouldin", {"q": 2.0}, {"power": 2.0}),
+    ("mean_distance", {}, {}),
+    ("simplified_silhouette", {}, {}),
+    ("calinski_harabasz", {}, {}),
+    ("fuzzy_davies_bouldin", {"m": 3.0}, {"m": 3.0}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_metrics_follow_once_each_in_any_order() -> None:
+    model = fitted(privfed.DWFKMeans, {"local_iter": 1}, 2)
+    _, fit = asked_by(model, tables())
+    for name, options, _ in METRICS:
+        METRIC_FUNCTIONS.find(name)(model.federation_, model.cluster_centers_, **options)
+    asked = [question_from_bytes(one.question) for one in model.federation_.transcript.of(Asked)]
+    algorithm = model._algorithm(2, model.federation_.configuration.seed)
+    agreed = [AskedMetric(name=name, n_clusters=3, options=options) for name, _, options in METRICS]
+    program = Program.of(algorithm, model.federation_.setting, agreed)
+    extra = asked[len(fit) :]
+    assert len(extra) == len(METRICS)
+    state = followed(program, [*fit, *extra[::-1]])
+    assert [one for one in extra if not refuses(program, state, one)] == []
+    assert refuses(program, followed(program, fit[:3]), extra[1])
+    assert refuses(Program.of(algorithm, model.federation_.setting), followed(program, fit), extra[1])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("unit", [None, "record", "client"])
+@pytest.mark.parametrize(("name", "options", "agreed"), METRICS)
+def test_a_metric_alone_is_a_program(
+    name: str,
+    options: dict[str, object],
+    agreed: dict[str, object],
+    unit: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Federation] = []
+    ask = Federation.ask
+    monkeypatch.setattr(Federation, "ask", lambda self, one: (opened.append(self), ask(self, one))[1])
+    words = {} if unit is None else {"privacy": private(unit, 1e4, ball=True)}
+    METRIC_FUNCTIONS.find(name)(tables(), np.arange(6.0).reshape(3, 2), **options, **words)
+    federation = opened[-1]
+    asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
+    metric = AskedMetric(name=name, n_clusters=3, options=agreed, alone=True)
+    program = Program.of(metric, federation.setting)
+    assert followed(program, asked).index == len(asked) - 1
+    assert refuses(program, followed(program, asked), asked[0])
+
+
+def test_an_answerer_follows_its_program_over_a_crash(
+    lloyd: tuple[Program, list[Question]], tmp_path: Path
+) -> None:
+    program, asked = lloyd
+
+    def begun() -> ProgramAnswerer:
+        store = FileStore(tmp_path / "program", FOLLOWED.to_bytes, FOLLOWED.from_bytes)
+        return ProgramAnswerer(own_answerer("0", ClientData(tables(4)[0]), 0), program, store)
+
+    for index, question in some(enumerate(asked)):
+        answer, _ = begun()(question, index)
+        assert answer.layout == question.spec.layout
+        with pytest.raises(PolicyError, match=r"^program$"):
+            begun()(asked[0], index + 1)

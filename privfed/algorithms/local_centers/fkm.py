@@ -254,13 +254,14 @@ class FederatedKMeans:
         stepped = Form(SteppedMeans, centers=centers, min_cluster_size=self.min_cluster_size)
         merge = Phase(gathered_form(stepped, most=self.n_clusters, slots=slots))
         if self.merge == "summed":
-            sums = Form(PointSums, points=Same("round points", stepped), centers=centers)
-            merge = Phase(sums, 1, INNER_STEPS)
+            points = Same("round points", stepped)
+            merge = Phase(Form(PointSums, points=points, centers=centers), 1, INNER_STEPS)
         rounds = Cycle((merge,), 1, self.max_iter, ("round points",))
 
+        score = Phase(Form(Inertia, centers=centers))
+
         def restart(rng: np.random.Generator | None) -> Phases:
-            start = self._start_phases(setting, slots, rng)
-            return (*start, rounds, Phase(Form(Inertia, centers=centers)))
+            return (*self._start_phases(setting, slots, rng), rounds, score)
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
 
@@ -273,12 +274,10 @@ class FederatedKMeans:
         points = Same("start points", means)
         if self.merge != "summed":
             return (Phase(gathered_form(points, most=k, slots=slots)),)
+        count = Phase(Form(PointCount, points=points, most=k))
+        cells = Phase(cells_form(PointCells, setting, k, rng, points=points))
         steps = Form(PointSums, points=points, centers=Shape(k, setting.n_features))
-        return (
-            Phase(Form(PointCount, points=points, most=k)),
-            Phase(cells_form(PointCells, setting, k, rng, points=points)),
-            Phase(steps, 1, INNER_STEPS),
-        )
+        return (count, cells, Phase(steps, 1, INNER_STEPS))
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find the ranges, then run each restart, and keep the best."""

@@ -29,6 +29,7 @@ import msgspec
 import numpy as np
 
 from privfed.core.asking.question import Part, Question, wire_name
+from privfed.core.stored.held import held
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
@@ -169,14 +170,13 @@ class Form(Rule):
     def like(cls, example: Question | Part, **rules: object) -> Form:
         """Return the form of questions like an example: same class and options, arrays of the same shapes."""
         found: dict[str, object] = {}
-        for one in _fields(type(example)):
-            value = getattr(example, one.name)
+        for name, value in held(example).items():
             if isinstance(value, np.ndarray):
-                found[one.name] = Shape(*value.shape)
+                found[name] = Shape(*value.shape)
             elif isinstance(value, Question | Part):
-                found[one.name] = cls.like(value)
+                found[name] = cls.like(value)
             elif not isinstance(value, Ranges):
-                found[one.name] = value
+                found[name] = value
         return cls(type(example), **(found | rules))
 
     def read(self, value: object, kept: Kept) -> Kept | None:
@@ -184,8 +184,8 @@ class Form(Rule):
         if type(value) is not self.kind:
             return None
         found: Kept | None = kept
-        for name, rule in self.rules.items():
-            found = None if found is None else _read(rule, getattr(value, name), found)
+        for name, one in held(value).items():
+            found = None if found is None else _read(self.rules[name], one, found)
         return found
 
 
@@ -262,7 +262,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Ranges):
         return [Array.of(value.low), Array.of(value.high), value.rows]
     if isinstance(value, Part | Question):
-        named = [[one.name, _plain(getattr(value, one.name))] for one in _fields(type(value))]
+        named = [[name, _plain(one)] for name, one in held(value).items()]
         return [wire_name(type(value)), named]
     return value.item() if isinstance(value, np.generic) else value
 
