@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -128,6 +129,17 @@ def _next(parts: Phases, place: Place) -> Iterator[_Step]:
         yield from _first(parts, i + 1)
 
 
+@lru_cache(maxsize=1 << 14)
+def _onward(parts: Phases, place: Place) -> tuple[tuple[_Step, ...], bool]:
+    """Return what may come next at a place, and whether the phases may end there."""
+    return tuple(_next(parts, place)), _ended(parts, place)
+
+
+def _most(parts: Phases) -> int:
+    """Return the most questions that phases have."""
+    return sum(part.most * (1 if isinstance(part, Phase) else _most(part.body)) for part in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What may be asked in a fit: the algorithm's phases, then each metric's at most once, in any order.
@@ -156,6 +168,11 @@ class Program:
             )
         return cls(algorithm.phases(setting), tuple(one.phases(setting) for one in metrics), setting)
 
+    @property
+    def max_sums(self) -> int:
+        """Most sums that the program has."""
+        return sum(map(_most, (self.phases, *self.metrics)))
+
     def after(self, followed: Followed, question: Question, index: int) -> Followed:
         """Return what is known once a question is answered as sum `index`.
 
@@ -167,7 +184,7 @@ class Program:
         asked = hashlib.sha256(question.to_bytes()).digest()
         if index == followed.index and asked == followed.asked:
             return followed
-        if index <= followed.index:
+        if not followed.index < index < self.max_sums:
             raise PolicyError(REFUSED)
         branches = set(followed.branches)
         for _ in range(index - followed.index - 1):
@@ -192,8 +209,9 @@ class Program:
     def _steps(self, branch: Branch) -> Iterator[tuple[tuple[int, ...], _Step]]:
         """Yield what may be asked next, with the metrics that are used then."""
         parts = self.metrics[branch.used[-1]] if branch.used else self.phases
-        yield from ((branch.used, step) for step in _next(parts, branch.place))
-        if _ended(parts, branch.place):
+        steps, ended = _onward(parts, branch.place)
+        yield from ((branch.used, step) for step in steps)
+        if ended:
             for metric, phases in enumerate(self.metrics):
                 if metric not in branch.used:
                     yield from (((*branch.used, metric), step) for step in _first(phases))

@@ -255,6 +255,9 @@ def test_more_rounds_than_agreed_are_refused(lloyd: tuple[Program, list[Question
     program, asked = lloyd
     assert refuses(program, followed(program, asked[:6]), asked[5])
     assert refuses(program, followed(program, asked), asked[-1])
+    assert program.max_sums == 7
+    with pytest.raises(PolicyError, match=r"^program$"):
+        program.after(Followed(), asked[-1], 2**40)
 
 
 def test_cells_that_do_not_follow_from_the_seed_are_refused(lloyd: tuple[Program, list[Question]]) -> None:
