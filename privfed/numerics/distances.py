@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csc_array
 
 from privfed.core.values.alone import squared_lengths
 from privfed.core.values.domain import FloatArray
@@ -110,19 +111,14 @@ def assign_each(clients: Sequence[FloatArray], stacked: FloatArray, centers: Flo
 def cell_sums(rows: FloatArray, cells: IntArray, n_cells: int) -> tuple[FloatArray, FloatArray]:
     """Return the number of rows in each cell, (n_cells,), and their sums, (n_cells, n_features).
 
+    Law: a sum begins at zero, and its rows are added one after the other, in their order.
+
     Args:
         rows: float64 of shape (n_rows, n_features).
         cells: cell of each row, intp of shape (n_rows,).
         n_cells: number of cells.
     """
     counts = np.bincount(cells, minlength=n_cells).astype(np.float64)
-    if rows.shape[1] <= FEW_FEATURES:
-        columns = [np.bincount(cells, weights=column, minlength=n_cells) for column in rows.T]
-        return counts, np.stack(columns, axis=1)
-    order = np.argsort(cells, kind="stable")
-    held = np.flatnonzero(counts)
-    starts = np.concatenate([[0], np.cumsum(counts[held])[:-1]]).astype(np.intp)
-    sums = np.zeros((n_cells, rows.shape[1]))
-    if held.size:
-        sums[held] = np.add.reduceat(rows[order], starts, axis=0)
-    return counts, sums
+    # One column a row, with a single 1 in the row of its cell: the product adds the rows in their order.
+    which = csc_array((np.ones(len(rows)), cells, np.arange(len(rows) + 1)), shape=(n_cells, len(rows)))
+    return counts, np.asarray(which @ rows, dtype=np.float64)
