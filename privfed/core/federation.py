@@ -120,7 +120,11 @@ class Federation:
         """The public facts that an algorithm starts from."""
         agreed = self.configuration
         return Setting(
-            agreed.clients, agreed.n_features, self._domain, privacy=agreed.privacy, noising=agreed.noising
+            agreed.clients,
+            agreed.n_features,
+            self._domain,
+            privacy=agreed.noising_terms,
+            noising=agreed.noising,
         )
 
     def run(self, algorithm: Algorithm[Outcome]) -> Outcome:

@@ -323,12 +323,12 @@ def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
     return kept
 
 
-_NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
+NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
 
 
 def describe(estimator: FederatedClusterer, n_features: int) -> str:
     """Return the algorithm and its parameters as canonical text, for the signed configuration."""
-    words = {k: v for k, v in plain_params(estimator).items() if k not in _NOT_PART_OF_THE_AGREEMENT}
+    words = {k: v for k, v in plain_params(estimator).items() if k not in NOT_PART_OF_THE_AGREEMENT}
     words |= estimator._named()
     return json.dumps(
         {"algorithm": stored_name(type(estimator)), "n_features": n_features, **words}, sort_keys=True

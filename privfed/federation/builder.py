@@ -27,6 +27,7 @@ from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import Domain
 from privfed.core.values.guarantee import Noise
+from privfed.core.values.steps import SampledSteps
 from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh, folder_to_resume
@@ -34,6 +35,7 @@ from privfed.federation.simulation import Simulation
 from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
+from privfed.privacy.stepped import SteppedLedger
 from privfed.protocols.registry import by_name
 
 SPARE_SUMS = 64
@@ -111,6 +113,7 @@ class FederationRequest:
         seed: of the clients' simulation randomness; a rehearsal's noise follows from it.
         domain: declared domain, or None; with privacy it is declared there.
         privacy: the guarantee that is claimed, or None.
+        steps: of DP-SGD, where clients train by it and totals are not noised.
         engine: where the clients are; None for clients in this process.
         policy: policy of clients in this process.
         run_dir: folder of the run, or None.
@@ -128,6 +131,7 @@ class FederationRequest:
     seed: int = 0
     domain: Domain | None = None
     privacy: Privacy | None = None
+    steps: SampledSteps | None = None
     engine: Engine | None = None
     policy: ClientPolicy | None = None
     run_dir: str | Path | None = None
@@ -180,7 +184,7 @@ class FederationRequest:
             low=None if low is None else Array.of(low),
             high=None if high is None else Array.of(high),
             max_rows=None if domain is None else domain.max_rows,
-            privacy=None if privacy is None else privacy.terms(),
+            privacy=None if privacy is None else privacy.terms(self.steps),
         )
 
 
@@ -259,9 +263,11 @@ def _transcript(folder: Path | None, record: Literal["digests", "messages"], res
 
 def _ledger(
     request: FederationRequest, configuration: Configuration, transcript: Transcript
-) -> BudgetLedger | None:
+) -> BudgetLedger | SteppedLedger | None:
     if request.privacy is None:
         return None
+    if request.steps is not None:
+        return SteppedLedger(configuration)
     return BudgetLedger(configuration, spare=request.privacy.spare, unopened=unopened(transcript))
 
 

@@ -19,6 +19,7 @@ from privfed.party.guard import MOVES, GuardedAnswerer
 from privfed.party.journalled import JournalledFit, JournallingAnswerer
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import PayingAnswerer
+from privfed.privacy.stepped import SteppedAnswerer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,11 @@ def assembled(
 
     Raises:
         ArgumentError: the policy measures centroids, and no domain is declared.
-        PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
+        PrivacyError: the agreed budget, or steps, are more than the agreed epsilon and delta allow.
     """
     if configuration.privacy is not None:
-        answerer = PayingAnswerer(answerer, configuration, stores.ledger)
+        paying = PayingAnswerer if configuration.privacy.steps is None else SteppedAnswerer
+        answerer = paying(answerer, configuration, stores.ledger)
     if policy.guards:
         answerer = GuardedAnswerer(answerer, policy, stores.moves, configuration)
     if stores.journalled is not None:

@@ -23,6 +23,12 @@ COMPOSED = {
 }
 """Mechanism -> description of how its releases are composed."""
 
+COMPOSED_STEPS = (
+    "privacy-loss distribution of Poisson-sampled Gaussian steps over all agreed trainings of a client, "
+    "discretisation and rounding charged"
+)
+"""How the steps of clients that train by DP-SGD are composed."""
+
 _UNITS = {Unit.RECORD: "one record (a row of one client)", Unit.CLIENT: "one client (all its rows)"}
 _NEIGHBOURS = {Neighbours.ADD_REMOVE: "added or removed", Neighbours.REPLACE_ONE: "replaced by another"}
 _NOISE = {
@@ -148,7 +154,7 @@ def claimed(
     terms = configuration.privacy
     if terms is None:
         return None
-    composed = COMPOSED[terms.mechanism]
+    composed = COMPOSED[terms.mechanism] if terms.steps is None else COMPOSED_STEPS
     if terms.noise == Noise.SERVER and one_key:
         composed += "; what floats lose in encryption is estimated, not proven"
     return PrivacySpent(

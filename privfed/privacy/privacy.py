@@ -21,6 +21,7 @@ from privfed.core.values.guarantee import (
     Word,
 )
 from privfed.core.values.numbers import check_share, check_whole
+from privfed.core.values.steps import SampledSteps
 from privfed.errors import ArgumentError
 from privfed.privacy.pricing import agreed_budget
 
@@ -116,17 +117,23 @@ class Privacy:
                 stacklevel=2,
             )
 
-    def terms(self) -> PrivacyTerms:
-        """Return the guarantee in the form that the parties agree on."""
+    def terms(self, steps: SampledSteps | None = None) -> PrivacyTerms:
+        """Return the guarantee in the form that the parties agree on.
+
+        Args:
+            steps: of DP-SGD, where clients train by it.
+        """
+        budget = agreed_budget(Mechanism(self.mechanism), Noise(self.noise), self.epsilon, self.delta)
         return PrivacyTerms(
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             unit=Unit(self.unit),
             neighbours=Neighbours(self.neighbours),
             noise=Noise(self.noise),
-            budget=agreed_budget(Mechanism(self.mechanism), Noise(self.noise), self.epsilon, self.delta),
+            budget=budget if steps is None else float(steps.total),
             rehearsal=self.noise_seed is not None,
             mechanism=Mechanism(self.mechanism),
+            steps=steps,
         )
 
 

@@ -14,7 +14,7 @@ from privfed.core.record.transcript import Asked, Transcript, has_begun
 from privfed.errors import PrivFedError
 from privfed.federation.run_dir import folders_of
 from privfed.privacy.claim import PrivacySpent, claimed, one_line
-from privfed.privacy.ledger import payments_of
+from privfed.privacy.stepped import all_payments_of
 from privfed.protocols.registry import one_key_of
 
 
@@ -32,7 +32,7 @@ def claim_of_run(folder: Path, transcript: Transcript) -> PrivacySpent | None:
 def _claim_of(transcript: Transcript) -> PrivacySpent | None:
     agreed = transcript.configuration
     one_key = one_key_of(agreed.protocol)
-    claim = claimed(agreed, payments_of(transcript), one_key=bool(one_key))
+    claim = claimed(agreed, all_payments_of(transcript), one_key=bool(one_key))
     if claim is None or one_key is not None:
         return claim
     unknown = f"unknown here: {agreed.protocol!r} is no protocol of this privfed"

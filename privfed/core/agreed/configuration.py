@@ -18,6 +18,7 @@ from privfed.core.stored.codec import Codec
 from privfed.core.stored.messages import Array, encode
 from privfed.core.values.domain import Ranges, check_private
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.steps import SampledSteps
 from privfed.errors import ArgumentError
 
 
@@ -152,7 +153,7 @@ class AddedNoise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The differential privacy guarantee for which all totals of a fit are noised.
+    """The differential privacy guarantee for which all totals of a fit are noised, or clients train.
 
     Args:
         epsilon: of the guarantee for all totals of the fit together.
@@ -165,6 +166,8 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         rehearsal: whether noise repeats with the configuration's seed; such a run protects nobody.
         schedule: the server's noise for each sum of the fit, fixed before the first; empty for other noise.
         mechanism: distribution of the noise.
+        steps: the steps of DP-SGD by which each client trains, where the noise is in these and not in
+            totals; the budget is then their number. None otherwise.
     """
 
     epsilon: float
@@ -176,6 +179,7 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rehearsal: bool = False
     schedule: tuple[AddedNoise, ...] = ()
     mechanism: Mechanism = Mechanism.GAUSSIAN
+    steps: SampledSteps | None = None
 
     def __post_init__(self) -> None:
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
@@ -201,7 +205,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         low: lowest value of each feature where a domain is declared.
         high: highest value of each feature where a domain is declared.
         max_rows: bound on the rows of a client where one is declared.
-        privacy: the differential privacy guarantee for all totals; None where none is claimed.
+        privacy: the differential privacy guarantee of the fit; None where none is claimed.
     """
 
     protocol: str
@@ -222,6 +226,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """How many draws of a question's noise every opened sum is guaranteed to contain."""
         alone = self.privacy is not None and self.privacy.noise != Noise.DISTRIBUTED
         return 1 if alone else self.terms.honest
+
+    @property
+    def noising_terms(self) -> PrivacyTerms | None:
+        """The guarantee for which totals are noised; None without, and where clients train by DP-SGD."""
+        return None if self.privacy is None or self.privacy.steps is not None else self.privacy
 
     @property
     def noised_by_server(self) -> bool:

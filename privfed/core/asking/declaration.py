@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.steps import SampledSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,19 @@ class RowCounts:
     totals: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """States that an answer depends on rows only through trainings by DP-SGD.
+
+    Args:
+        number: of the training that the question makes a client do, from 1 on; 0 where it makes it do none.
+        steps: the steps of each training; None where the question makes a client do none.
+    """
+
+    number: int = 0
+    steps: SampledSteps | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
     """States what a question, or a part of one, counts and asks about.
@@ -44,6 +58,7 @@ class Declaration:
         movements: whether what is added up are movements from the centers, not positions.
         can_fail: whether some rows may raise an error, as in a user's function. Noised answers do not show
             it: a client that fails answers zeros with noise (`privfed.privacy.noised`).
+        trained: whether rows show only through trainings by DP-SGD, and through which; None otherwise.
     """
 
     row_counts: tuple[RowCounts, ...] = ()
@@ -52,3 +67,4 @@ class Declaration:
     n_clusters: int = 0
     movements: bool = False
     can_fail: bool = False
+    trained: Trained | None = None

@@ -18,7 +18,6 @@ from privfed.core.stored.messages import Array
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
-from privfed.deep.estimators.claims import dp_sgd_claim
 from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import (
@@ -32,9 +31,11 @@ from privfed.deep.estimators.words import (
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.trainer import Labels, trainer_of
 from privfed.errors import ArgumentError, ResumeError
+from privfed.estimators.base import NOT_PART_OF_THE_AGREEMENT, plain_params
 from privfed.estimators.common.claimed import Claimed
 from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.parameters.declaring import parameters
+from privfed.estimators.registry import stored_name
 from privfed.federation.builder import (
     FederationRequest,
     cohort_rule,
@@ -136,7 +137,7 @@ class FederatedModel(ModelParameters, Claimed):
             check_model(plan, clients.n_features)
         algorithm = self._algorithm(plan)
         self.federation_: Federation = open_federation(
-            self._request(clients, algorithm, seed, resume=resume, watch=watch)
+            self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
         )
         if resume and clients.data is not None:
             remembered(self.federation_, clients, seed)
@@ -156,6 +157,7 @@ class FederatedModel(ModelParameters, Claimed):
         self,
         clients: Clients,
         algorithm: Algorithm[ModelsOutcome],
+        plan: Plan,
         seed: int,
         *,
         resume: bool = False,
@@ -163,27 +165,32 @@ class FederatedModel(ModelParameters, Claimed):
     ) -> FederationRequest:
         """Return what a fit asks the federation builder for."""
         domain = self._declared(clients.n_features)
+        privacy = None if self.privacy is None or domain is None else replace(self.privacy, domain=domain)
         # DP-SGD noises what a client trains, before any sum: sums are of what is private already.
-        noised = None if self.privacy is None or self._by_dp_sgd else self.privacy
-        if noised is not None and domain is not None:
-            noised = replace(noised, domain=domain)
-        described = {"algorithm": type(self).__name__, "runs": repr(algorithm)}
+        steps = None if self._by_dp_sgd is None else plan.training(1).sampled_steps
         return FederationRequest(
             clients=clients,
-            description=json.dumps(described, sort_keys=True),
+            description=self._described(plan, clients.n_features),
             max_sums=algorithm.max_sums,
             protocol=self._secure_sum(),
             algorithm=algorithm,
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
-            seed=seed if self._by_dp_sgd is None else self._by_dp_sgd.seeded(seed),
-            domain=domain if noised is None else None,
-            privacy=noised,
+            seed=seed,
+            domain=domain if privacy is None else None,
+            privacy=privacy,
+            steps=steps,
             engine=self.engine,
             policy=self.policy,
             run_dir=self.run_dir,
             resume=resume,
             watch=watch,
         )
+
+    def _described(self, plan: Plan, n_features: int) -> str:
+        """Return the algorithm and its words as canonical text, for the agreement."""
+        words = {k: v for k, v in plain_params(self).items() if k not in NOT_PART_OF_THE_AGREEMENT}
+        words |= {"algorithm": stored_name(type(self)), "n_features": n_features, "model": plan.model}
+        return json.dumps(words, sort_keys=True)
 
     def _keep(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:
         if not self.federation_.finished:
@@ -194,11 +201,7 @@ class FederatedModel(ModelParameters, Claimed):
         self.regrouped_ = list(outcome.regrouped)
         self.n_iter_, self.n_features_in_ = plan.rounds, clients.n_features
         self._plan_ = plan
-        self.privacy_claim_ = (
-            claim_of(self.federation_, self._secure_sum())
-            if self._by_dp_sgd is None
-            else dp_sgd_claim(self._by_dp_sgd, plan)
-        )
+        self.privacy_claim_ = claim_of(self.federation_, self._secure_sum())
         self._remember(outcome, plan, clients)
 
     def _remember(self, outcome: ModelsOutcome, plan: Plan, clients: Clients) -> None:

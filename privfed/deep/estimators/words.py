@@ -11,14 +11,14 @@ import numpy as np
 
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
+from privfed.core.values.steps import MOST_NOISE
 from privfed.deep.algorithms.plan import Plan
-from privfed.deep.training.accounting import epsilon_of, noise_for
-from privfed.deep.training.dp_sgd import MOST_NOISE
 from privfed.deep.training.local import TIMES
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.estimators.common.checks import check_integer, check_number
 from privfed.privacy.privacy import Privacy
+from privfed.privacy.sampled import epsilon_of, noise_for
 
 LAST_ROUND = 2.0**20
 """Latest time of a row."""

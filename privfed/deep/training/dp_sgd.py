@@ -37,9 +37,6 @@ STEPS = 2.0**38
 CHARGED = 1.0 + 2.0**-10
 """How much farther than its clipped gradient a row may move a sum, by rounding in the other rows'."""
 
-MOST_NOISE = 2.0**10
-"""Largest noise multiplier: draws on the grid stay within int64."""
-
 BLOCK = 1 << 24
 """Most numbers of gradients that are held at a time."""
 

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.declaration import Declaration, Trained
 from privfed.core.asking.question import ClientData, Part, register
 from privfed.core.values.domain import FloatArray
-from privfed.deep.training.dp_sgd import MOST_NOISE, private_sgd
+from privfed.core.values.steps import SampledSteps
+from privfed.deep.training.dp_sgd import private_sgd
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import RehearsalBits, SecureBits
 
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
-
-MOST_STEPS = 1_000_000
 
 
 @register
@@ -81,16 +80,11 @@ class Training(Part):
     def _check_private(self) -> None:
         if not self.private:
             return
-        if not (0.0 < self.noise_multiplier <= MOST_NOISE and 0.0 < self.sample_rate <= 1.0):
-            raise ArgumentError(
-                f"DP-SGD needs a noise_multiplier in (0, {MOST_NOISE:g}] and a sample_rate in (0, 1], got "
-                f"{self.noise_multiplier} and {self.sample_rate}."
-            )
-        if self.by_rows or self.steps > MOST_STEPS:
-            raise ArgumentError(
-                "DP-SGD counts all clients alike, since numbers of rows are not noised, and takes at most "
-                f"{MOST_STEPS} steps."
-            )
+        if self.by_rows:
+            raise ArgumentError("DP-SGD counts all clients alike, since numbers of rows are not noised.")
+        if not 2.0**-40 <= self.sample_rate <= 1.0:
+            raise ArgumentError(f"sample_rate must lie in [2**-40, 1], got sample_rate={self.sample_rate}.")
+        _ = self.sampled_steps
 
     @property
     def private(self) -> bool:
@@ -103,9 +97,25 @@ class Training(Part):
         return max(1, round(self.epochs / self.sample_rate))
 
     @property
+    def sampled_steps(self) -> SampledSteps:
+        """The steps of DP-SGD, as clients agree to them.
+
+        Raises:
+            ArgumentError: one of their words is out of its bounds.
+        """
+        return SampledSteps(
+            noise_multiplier=self.noise_multiplier,
+            sample_rate=self.sample_rate,
+            max_grad_norm=self.max_grad_norm,
+            steps=self.steps,
+            trainings=self.trainings,
+        )
+
+    @property
     def declaration(self) -> Declaration:
-        """A user's own model is the parties' code, which may fail on some rows."""
-        return Declaration(can_fail=self.model in MODELS.added())
+        """A user's own model is the parties' code, which may fail on some rows; DP-SGD is declared."""
+        trained = Trained(self.round, self.sampled_steps) if self.private else None
+        return Declaration(can_fail=self.model in MODELS.added(), trained=trained)
 
     def trainer(self, n_columns: int) -> Trainer:
         """Return the model of rows with so many columns."""

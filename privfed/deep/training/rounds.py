@@ -14,14 +14,14 @@ rows a client has; sketches as long as the model are the updates themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from privfed.core.asking.coarseness import Coarseness
-from privfed.core.asking.declaration import Declaration, RowCounts
+from privfed.core.asking.declaration import Declaration, RowCounts, Trained
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
@@ -189,7 +189,7 @@ class SketchedUpdates(Round):
     @property
     def declaration(self) -> Declaration:
         """No counts of rows; a user's own model may fail on some."""
-        return Declaration(can_fail=self.training.declaration.can_fail)
+        return self.training.declaration
 
     @property
     def longest(self) -> float:
@@ -245,7 +245,7 @@ class AveragedUpdates(Round):
     def declaration(self) -> Declaration:
         """Rows of the clients in each cluster, where these weigh updates."""
         counts = (RowCounts("rows", ("update", "origin")),) if self.training.by_rows else ()
-        return Declaration(row_counts=counts, can_fail=self.training.declaration.can_fail)
+        return replace(self.training.declaration, row_counts=counts)
 
     @cached_property
     def spec(self) -> StatisticsSpec:
@@ -327,8 +327,8 @@ class ClusterSizes(Question):
 
     @property
     def declaration(self) -> Declaration:
-        """Clients are counted, not rows."""
-        return Declaration()
+        """Clients are counted, not rows; nobody trains."""
+        return Declaration(trained=Trained())
 
     @cached_property
     def spec(self) -> StatisticsSpec:

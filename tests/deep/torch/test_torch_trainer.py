@@ -12,11 +12,11 @@ pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 
 from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import DCFL, FedAvg  # noqa: E402
-from privfed.deep.training.accounting import epsilon_of  # noqa: E402
 from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
 from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
 from privfed.privacy.privacy import Privacy  # noqa: E402
+from privfed.privacy.sampled import epsilon_of  # noqa: E402
 
 WORDS: dict[str, Any] = {
     "n_classes": 3,

@@ -12,7 +12,7 @@ from functools import lru_cache
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
-from privfed.deep.training.dp_sgd import MOST_NOISE
+from privfed.core.values.steps import MOST_NOISE
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import gdp_epsilon
 
