@@ -119,6 +119,10 @@ REMEDIES = {
         "A domain must be declared, as domain=Box(...): probing_guard and max_jumps compare centroids with "
         "it, and differential privacy needs one whose squares float64 holds accurately"
     ),
+    "numerics": (
+        "A client that runs the algorithm itself must seed to the same last bit, and its known answers differ: "
+        "give all parties the same versions of privfed and numpy"
+    ),
     "policy:algorithm": (
         "Clients list the algorithms that they take part in, as the configuration names them"
     ),

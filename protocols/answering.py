@@ -14,6 +14,7 @@ from privfed.core.roles.engine import Answerer
 from privfed.core.stored.messages import CODE
 from privfed.core.values.domain import FloatArray
 from privfed.errors import FAILED, MessageError, PolicyError
+from privfed.numerics.known_answers import known_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,19 @@ class RangedAnswer:
     question: Question
     vector: FloatArray
     clipped: int
+
+
+def admit_configuration(configuration: Configuration, policy: ClientPolicy) -> None:
+    """Check that a client takes part in what was agreed, and can: it computes the agreed known answers.
+
+    Raises:
+        PolicyError: it does not; the error's text is the code of the refusal.
+    """
+    code = policy.refuses_configuration(configuration)
+    if code is not None:
+        raise PolicyError(code)
+    if configuration.numerics and configuration.numerics != known_answers():
+        raise PolicyError("numerics")
 
 
 def admit(

@@ -32,6 +32,7 @@ from privfed.errors import ArgumentError
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh, folder_to_resume
 from privfed.federation.simulation import Simulation
+from privfed.numerics.known_answers import known_answers
 from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
@@ -185,6 +186,7 @@ class FederationRequest:
             high=None if high is None else Array.of(high),
             max_rows=None if domain is None else domain.max_rows,
             privacy=None if privacy is None else privacy.terms(self.steps),
+            numerics=known_answers() if self.secure_sum.opens_to == "clients" else "",
         )
 
 

@@ -1,8 +1,11 @@
-"""Centralised weighted k-means, with all restarts in one pass.
+"""Centralised weighted k-means, with all restarts in one pass: the same bits on every machine.
 
-The server uses it on gathered centroids, a client on its own rows; nothing here communicates. Source of the
-seeding: Arthur and Vassilvitskii, k-means++, SODA 2007, section 2.2, with the greedy choice among several
-candidates of its section 5 where `candidates` is above one.
+The server uses it on gathered centroids and cells, replicas repeat that, a client uses it on its own rows;
+nothing here communicates. Source of the seeding: Arthur and Vassilvitskii, k-means++, SODA 2007, section
+2.2, with the greedy choice among several candidates of its section 5 where `candidates` is above one.
+
+One last bit decides which point becomes a seed, and so the whole run. So nothing here calls BLAS, or adds in
+an order that threads or the processor choose: distances are added feature by feature, sums point by point.
 """
 
 from __future__ import annotations
@@ -12,13 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import FEW_FEATURES, IntArray
+from privfed.numerics.distances import IntArray
 
 MOST_STEPS = 300
 """Most Lloyd steps of a restart."""
 
 MOST_DISTANCES = 1 << 22
 """Most distances that are held at once; restarts are processed in groups within this limit."""
+
+_BLOCK = 1 << 14
+"""Distances that are added up at a time, so that they stay in the processor's cache."""
 
 
 class Clustering(NamedTuple):
@@ -37,21 +43,28 @@ class Clustering(NamedTuple):
 
 def many_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
     """Return squared distances of (n_points, d) to (n_sets, n_centers, d): (n_sets, n_centers, n_points)."""
-    if points.shape[1] > FEW_FEATURES:
-        # The origin is moved to the points' mean: far from the origin the terms would cancel.
-        origin = points.mean(axis=0)
-        points, centers = points - origin, centers - origin
-        squares = (
-            np.einsum("nd,nd->n", points, points) + np.einsum("rkd,rkd->rk", centers, centers)[..., None]
-        )
-        far: FloatArray = np.maximum(squares - 2.0 * (centers @ points.T), 0.0)
-        return far
-    distances = np.square(centers[:, :, 0, None] - points[:, 0])
-    for j in range(1, points.shape[1]):
-        difference = centers[:, :, j, None] - points[:, j]
+    columns, flat = np.ascontiguousarray(points.T), centers.reshape(-1, points.shape[1])
+    distances = np.zeros((len(flat), len(points)))
+    height = max(1, _BLOCK // max(1, len(points)))
+    for top in range(0, len(flat), height):
+        rows = slice(top, top + height)
+        for left in range(0, len(points), _BLOCK):
+            _add_squares(distances[rows, left : left + _BLOCK], columns[:, left : left + _BLOCK], flat[rows])
+    return distances.reshape(*centers.shape[:2], len(points))
+
+
+def _add_squares(distances: FloatArray, columns: FloatArray, centers: FloatArray) -> None:
+    """Add the squared differences to distances in place, feature by feature."""
+    difference = np.empty_like(distances)
+    for column, coordinate in zip(columns, centers.T, strict=True):
+        np.subtract(coordinate[:, None], column, out=difference)
         difference *= difference
         distances += difference
-    return np.asarray(distances)
+
+
+def _weighed(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the weighted sums over the last axis, added in order: a matrix product has no fixed order."""
+    return np.asarray((values * weights).cumsum(axis=-1)[..., -1])
 
 
 def nearest(points: FloatArray, centers: FloatArray) -> IntArray:
@@ -90,7 +103,7 @@ def seeds(
         distances = many_distances(points, points[drawn]) if known is None else known[drawn]
         if seed:
             np.minimum(distances, closest[:, None], out=distances)
-        best = (distances @ weights).argmin(axis=1)
+        best = _weighed(distances, weights).argmin(axis=1)
         found[:, seed], closest = points[drawn[sets, best]], distances[sets, best]
     return found
 
@@ -144,7 +157,7 @@ def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, ma
         if not running.size:
             break
         centers[running] = _means(points, weights, labels[running], centers[running])
-    inertia = many_distances(points, centers).min(axis=1) @ weights
+    inertia = _weighed(many_distances(points, centers).min(axis=1), weights)
     best = int(inertia.argmin())
     return Clustering(centers[best], labels[best], float(inertia[best]))
 

@@ -17,6 +17,7 @@ import msgspec
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.errors import MessageError, PolicyError
+from privfed.protocols.answering import admit_configuration
 from privfed.protocols.client_opened.bindings import (
     channel_key,
     first_head,
@@ -75,9 +76,7 @@ class GroupSetup:
         agreement, again = self._agreement, equal(message.fit, state.fit)
         if not equal(message.agreement, agreement.digest):
             raise PolicyError("agreement")
-        code = self._policy.refuses_configuration(agreement.configuration)
-        if code is not None:
-            raise PolicyError(code)
+        admit_configuration(agreement.configuration, self._policy)
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()

@@ -19,7 +19,7 @@ from privfed.core.roles.engine import Answerer
 from privfed.core.stored.codec import Codec
 from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.errors import MessageError, PolicyError, PrivFedError
-from privfed.protocols.answering import admit, answer, refusal_code
+from privfed.protocols.answering import admit, admit_configuration, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     KEY_BYTES,
@@ -139,9 +139,7 @@ class MaskedClient:
         agreement, again = self._agreement, equal(message.fit, state.fit)
         if not equal(message.agreement, agreement.digest):
             raise PolicyError("agreement")
-        code = self._policy.refuses_configuration(agreement.configuration)
-        if code is not None:
-            raise PolicyError(code)
+        admit_configuration(agreement.configuration, self._policy)
         if again and state.keys is not None:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()

@@ -14,14 +14,11 @@ rows (the range sum), the size of each. These are the sums of its rows over its 
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape, Within
@@ -30,6 +27,7 @@ from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import cell_sums
+from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.cells import CellSums, cell_layout, cells_form
 from privfed.questions.local_points import (
     LocalMeans,
@@ -48,19 +46,13 @@ KFED_STEPS = 20
 BEST_OF = 20
 """Number of k-means++ starts on cells, of which the best is kept."""
 
+LOCAL_STARTS = 5
+"""Number of k-means++ starts of a client's own k-means, of which the best is kept."""
+
 MOST_START_SUMS = KFED_STEPS + 1
 """Most sums that a start asks for."""
 
 Init = Literal["coreset", "kfed", "random"] | FloatArray
-
-
-def _k_means(
-    points: FloatArray, weights: FloatArray | None, n_clusters: int, n_init: int, seed: int
-) -> KMeans:
-    with warnings.catch_warnings():
-        # Fewer clusters are found where points differ only in their last bits; users need no warning of it.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return KMeans(n_clusters, n_init=n_init, random_state=seed).fit(points, sample_weight=weights)
 
 
 @register
@@ -97,11 +89,12 @@ class KMeansCentroids(LocalPoints):
         rows, k = client.features, self.n_clusters
         if len(rows) < k or len(np.unique(rows, axis=0)) < k:
             return no_means(rows.shape[1])
-        fitted = _k_means(rows, None, k, 5, self.seed)
-        sizes, sums = cell_sums(rows, np.asarray(fitted.labels_, dtype=np.intp), k)
+        rng = np.random.default_rng(self.seed)
+        fitted = weighted_kmeans(rows, np.ones(len(rows)), k, rng, n_init=LOCAL_STARTS)
+        sizes, sums = cell_sums(rows, fitted.labels, k)
         held = sizes >= 2
-        centers = np.asarray(fitted.cluster_centers_[held], dtype=np.float64)
-        # k-means may stop before centroids match labels; the size of such a centroid is unknown, hence 1.
+        centers = fitted.centers[held]
+        # After the most steps centroids may not match labels; the size of such a centroid is unknown, hence 1.
         off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
         known = off <= 1e-9 * np.ptp(rows, axis=0).max()
         return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 1.0))
@@ -126,9 +119,8 @@ def seeded(
     """
     distinct = np.unique(points, axis=0)
     if len(distinct) >= n_clusters:
-        state = int(rng.integers(2**31))
-        fitted = _k_means(points, weights, n_clusters, n_init, state)
-        return ranges.clip(np.asarray(fitted.cluster_centers_, dtype=np.float64))
+        own = np.random.default_rng(int(rng.integers(2**31)))
+        return ranges.clip(weighted_kmeans(points, weights, n_clusters, own, n_init=n_init).centers)
     low, high = distinct.min(axis=0), distinct.max(axis=0)
     if len(distinct) == 1:
         low, high = ranges.low, ranges.high

@@ -206,6 +206,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         high: highest value of each feature where a domain is declared.
         max_rows: bound on the rows of a client where one is declared.
         privacy: the differential privacy guarantee of the fit; None where none is claimed.
+        numerics: digest of the known answers that every client must compute too
+            (`privfed.numerics.known_answers`), where clients run the algorithm themselves; empty elsewhere.
     """
 
     protocol: str
@@ -220,6 +222,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     high: Array | None = None
     max_rows: int | None = None
     privacy: PrivacyTerms | None = None
+    numerics: str = ""
 
     @property
     def noising(self) -> int:
