@@ -94,7 +94,7 @@ class KMeansCentroids(LocalPoints):
         sizes, sums = cell_sums(rows, fitted.labels, k)
         held = sizes >= 2
         centers = fitted.centers[held]
-        # After the most steps centroids may not match labels; the size of such a centroid is unknown, hence 1.
+        # After the most steps a centroid may not match its labels; its size is unknown then, hence 1.
         off = np.abs(centers - sums[held] / sizes[held][:, None]).max(axis=1)
         known = off <= 1e-9 * np.ptp(rows, axis=0).max()
         return LocalMeans(centers, np.ones(len(centers)), np.where(known, sizes[held], 1.0))
