@@ -120,7 +120,7 @@ REMEDIES = {
         "it, and differential privacy needs one whose squares float64 holds accurately"
     ),
     "numerics": (
-        "A client that runs the algorithm itself must seed to the same last bit, and its answers to known questions "
+        "A client that runs the algorithm itself must seed it to the same last bit, and its known answers "
         "differ: give all parties the same versions of privfed and numpy"
     ),
     "policy:algorithm": (
