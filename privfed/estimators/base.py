@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,21 @@ from sklearn.utils.validation import validate_data
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.federation import Federation, Watcher
 from privfed.core.roles.conversation import Algorithm
-from privfed.core.stored.files import open_file
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray
-from privfed.errors import ArgumentError
 from privfed.estimators.common.bases import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
     TransformerMixin,
 )
 from privfed.estimators.common.checks import check_surroundings
-from privfed.estimators.common.claimed import Claimed, RowLabels
+from privfed.estimators.common.claimed import RowLabels
 from privfed.estimators.common.convergence import frobenius, reason_of
 from privfed.estimators.common.gathering import clients_of
 from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
 from privfed.estimators.common.resolved import described
-from privfed.estimators.common.stored import FORMAT, claim_to_dict, privacy_to_dict
+from privfed.estimators.common.saved import Arrays, Saved
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.parameters.shared import Clusters, Fixed, Surroundings
 from privfed.estimators.registry import stored_name
@@ -52,7 +49,7 @@ from privfed.numerics.distances import assign, squared_distances
 
 @parameters
 class FederatedClusterer(
-    Clusters, Surroundings, Fixed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Claimed
+    Clusters, Surroundings, Fixed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Saved
 ):
     """Base of the clustering estimators. Subclasses name their algorithm.
 
@@ -74,6 +71,7 @@ class FederatedClusterer(
     """
 
     labels_ = RowLabels()
+    stored_arrays = ("centers", "history")
 
     @abstractmethod
     def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
@@ -86,10 +84,6 @@ class FederatedClusterer(
     def _most_clusters(self) -> int:
         """Return the larger of the number of clusters and that of a client's own, which clients agree on."""
         return int(self.n_clusters)
-
-    def _named(self) -> dict[str, Any]:
-        """Return names for parameters that JSON cannot hold, for the agreement and for `save`."""
-        return {}
 
     def fit(
         self, X: Any = None, y: Any = None, groups: Any = None, client_names: Iterable[Any] | None = None
@@ -277,53 +271,37 @@ class FederatedClusterer(
         self.fit(X, y, groups, client_names)
         return [self.transform(one) for one in X] if is_client_list(X) else self.transform(X)
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model with its claim to one `.npz` file (no pickle); `privfed.load` reads it.
-
-        For a class of your own the file holds what every model has, and the parameters; other fitted
-        attributes are not stored, and `load` must be given the class. Only its owner may read the file.
-        """
+    def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
         if not hasattr(self, "cluster_centers_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+            return None
         facts = {
-            "format": FORMAT,
-            "class": stored_name(type(self)),
-            "params": plain_params(self) | self._named(),
-            "privacy": privacy_to_dict(self.privacy),
-            "privacy_claim": claim_to_dict(self.privacy_claim_),
             "rows": self.n_rows_,
             "inertia": self.inertia_,
             "converged": self.converged_,
             **self._ended(),
             "columns": list(map(str, self.feature_names_in_)) if hasattr(self, "feature_names_in_") else None,
         }
-        if not isinstance(path, str | Path):
-            raise ArgumentError(f"path must be that of a file, got {path!r}.")
-        with open_file(Path(path), "wb") as file:
-            np.savez(
-                file,
-                centers=self.cluster_centers_,
-                history=np.stack(self.history_),
-                facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-            )
+        return {"centers": self.cluster_centers_, "history": np.stack(self.history_)}, facts
 
-
-def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters that JSON can hold; objects are left out."""
-    kept: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
-        if isinstance(value, np.integer | np.floating):
-            value = value.item()
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            value = json.loads(json.dumps(value, default=lambda one: np.asarray(one).tolist()))
-        if value is None or isinstance(value, bool | int | float | str | list):
-            kept[name] = value
-    return kept
-
-
-NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
+    def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
+        centers, history = arrays["centers"], arrays["history"]
+        if (
+            centers.ndim != 2
+            or history.shape[1:] != centers.shape
+            or not np.array_equal(history[-1], centers)
+        ):
+            raise ValueError("the history does not end with the centers")
+        self.cluster_centers_ = centers
+        self.history_ = list(history)
+        self.n_iter_ = len(history) - 1
+        self.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
+        self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
+        self._set_ended(facts)
+        self.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
+        self.n_features_in_ = centers.shape[1]
+        self._n_features_out = len(centers)
+        if facts["columns"] is not None:
+            self.feature_names_in_ = np.array([str(name) for name in facts["columns"]], dtype=object)
 
 
 def describe(estimator: FederatedClusterer, n_features: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from privfed.errors import ArgumentError, RunFolderError
-from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.common.saved import Arrays, Saved
 from privfed.estimators.common.stored import claim_from, privacy_from_dict
 from privfed.estimators.registry import find
 
@@ -27,7 +27,7 @@ _DAMAGE = (
 """What numpy, zipfile, json and msgspec raise on a file that is not a model."""
 
 
-def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = ()) -> FederatedClusterer:
+def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
     """Read a model that `save` wrote.
 
     The model predicts and transforms as before. It states its claim in `privacy_claim_` and
@@ -41,6 +41,9 @@ def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = (
             Registered classes are known: privfed's, and those of installed packages. No class is ever
             imported because a file names it.
 
+    Returns:
+        The estimator, of the class that was saved.
+
     Raises:
         ArgumentError: `estimators` holds something other than estimator classes.
         RunFolderError: there is no such file; or it is damaged, not a saved model, or written by a newer
@@ -50,43 +53,32 @@ def load(path: str | Path, *, estimators: Iterable[type[FederatedClusterer]] = (
         raise ArgumentError(f"path must be that of a file, got {path!r}.")
     own = tuple(estimators)
     for kind in own:
-        if not (isinstance(kind, type) and issubclass(kind, FederatedClusterer)):
+        if not (isinstance(kind, type) and issubclass(kind, Saved)):
             raise ArgumentError(f"estimators must be classes of estimators, got {kind!r}.")
     try:
         with Path(path).open("rb") as file:
             stored = np.load(file, allow_pickle=False)
-            arrays = {name: stored[name] for name in ("centers", "history", "facts")}
-        facts = json.loads(arrays.pop("facts").tobytes())
-        return _rebuilt(path, facts, own, **arrays)
+            facts = json.loads(stored["facts"].tobytes())
+            return _rebuilt(path, facts, own, stored)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be read ({error.strerror or error}).") from None
     except _DAMAGE:
         raise RunFolderError(f"{path} is damaged, or no model that save wrote; fit and save again.") from None
 
 
-def _rebuilt(
-    path: str | Path, facts: dict[str, Any], own: tuple[type, ...], centers: Any, history: Any
-) -> FederatedClusterer:
+def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], stored: Arrays) -> Saved:
     claim, privacy = claim_from(facts, path), privacy_from_dict(facts.get("privacy"))
     words = facts["params"] | ({} if privacy is None else {"privacy": privacy})
-    model: FederatedClusterer = _made(path, find(facts["class"], own, path), words)
-    for array in (centers, history):
+    kind = find(facts["class"], own, path)
+    if not issubclass(kind, Saved):
+        raise ValueError("no class of models")
+    arrays = {name: stored[name] for name in kind.stored_arrays}
+    model: Saved = _made(path, kind, words)
+    for array in arrays.values():
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("not finite float64")
-    if centers.ndim != 2 or history.shape[1:] != centers.shape or not np.array_equal(history[-1], centers):
-        raise ValueError("the history does not end with the centers")
-    model.cluster_centers_ = centers
-    model.history_ = list(history)
-    model.n_iter_ = len(history) - 1
-    model.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
-    model.converged_ = None if facts["converged"] is None else bool(facts["converged"])
-    model._set_ended(facts)
-    model.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
+    model._restore(arrays, facts)
     model.privacy_claim_ = claim
-    model.n_features_in_ = centers.shape[1]
-    model._n_features_out = len(centers)
-    if facts["columns"] is not None:
-        model.feature_names_in_ = np.array([str(name) for name in facts["columns"]], dtype=object)
     return model
 
 

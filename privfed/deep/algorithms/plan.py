@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,6 +125,29 @@ class Regrouped:
     index: float
     changed: bool
     converged: bool = True
+
+
+def as_table(decisions: Sequence[Regrouped]) -> FloatArray:
+    """Return decisions as float64 of shape (n, 5), for a file: all finite, NaN as -1 and infinity as -2."""
+    lines = [(one.round, one.n_clusters, one.index, one.changed, one.converged) for one in decisions]
+    table = np.array(lines, dtype=np.float64).reshape(len(lines), 5)
+    table[:, 2] = np.where(np.isnan(table[:, 2]), -1.0, np.where(np.isinf(table[:, 2]), -2.0, table[:, 2]))
+    return table
+
+
+def from_table(table: FloatArray) -> list[Regrouped]:
+    """Return the decisions of which `as_table` made a table.
+
+    Raises:
+        ValueError: it is no such table.
+    """
+    if table.ndim != 2 or table.shape[1] != 5:
+        raise ValueError("no table of decisions")
+    odd = {-1.0: math.nan, -2.0: math.inf}
+    return [
+        Regrouped(int(number), int(n_clusters), odd.get(index, index), bool(changed), bool(converged))
+        for number, n_clusters, index, changed, converged in table.tolist()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

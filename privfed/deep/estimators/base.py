@@ -17,23 +17,25 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import Domain, FloatArray
 from privfed.core.values.guarantee import Unit
-from privfed.deep.algorithms.plan import ModelsOutcome, Plan
+from privfed.deep.algorithms.plan import ModelsOutcome, Plan, as_table, from_table
 from privfed.deep.estimators.parameters import ModelParameters
 from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import (
     check_model,
     check_private,
     check_words,
+    model_name,
     noised_plan,
     plan_of,
     timed_domain,
 )
+from privfed.deep.training.local import TIMES
 from privfed.deep.training.memory import memory_of
-from privfed.deep.training.trainer import Labels, trainer_of
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, ResumeError
-from privfed.estimators.base import NOT_PART_OF_THE_AGREEMENT, plain_params
-from privfed.estimators.common.claimed import Claimed
 from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
+from privfed.estimators.common.saved import Arrays, Saved
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.registry import stored_name
 from privfed.federation.builder import (
@@ -49,7 +51,7 @@ from privfed.privacy.privacy import Privacy
 
 
 @parameters
-class FederatedModel(ModelParameters, Claimed):
+class FederatedModel(ModelParameters, Saved):
     """Base of the estimators of models. Subclasses name their algorithm, and may add parameters of their own.
 
     Attributes:
@@ -61,6 +63,8 @@ class FederatedModel(ModelParameters, Claimed):
         regrouped_: what each round decided about clusters, where the algorithm decides anything.
         n_iter_: rounds.
     """
+
+    stored_arrays = ("models", "history", "sizes", "regrouped")
 
     @abstractmethod
     def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
@@ -223,6 +227,58 @@ class FederatedModel(ModelParameters, Claimed):
             name: value for name, value in state.items() if "labels_" in state or name != "labels_history_"
         }
 
+    def _stored(self) -> tuple[dict[str, FloatArray], dict[str, Any]] | None:
+        if not hasattr(self, "models_"):
+            return None
+        plan = self._plan_
+        facts = {"model": plan.model, "n_classes": plan.n_classes, "n_features": self.n_features_in_}
+        arrays = {
+            "models": self.models_,
+            "history": np.concatenate(self.history_),
+            "sizes": np.array([len(models) for models in self.history_], dtype=np.float64),
+            "regrouped": as_table(self.regrouped_),
+        }
+        return arrays, {**facts, "timed": plan.timed, "rounds": plan.rounds}
+
+    def _restore(self, arrays: Arrays, facts: dict[str, Any]) -> None:
+        sizes, models = arrays["sizes"].astype(np.intp), arrays["models"]
+        history = np.split(arrays["history"], np.cumsum(sizes)[:-1])
+        if not len(models) or [len(one) for one in history] != sizes.tolist():
+            raise ValueError("the sizes do not add up")
+        if not np.array_equal(history[-1], models):
+            raise ValueError("the history does not end with the models")
+        words = {name: facts[name] for name in ("model", "n_classes", "timed", "rounds")}
+        if not isinstance(words["model"], str):
+            raise ValueError("no name of a model")
+        self._plan_ = Plan(**words)
+        self.models_, self.history_ = models, history
+        self.regrouped_ = from_table(arrays["regrouped"])
+        self.n_iter_, self.n_features_in_ = self._plan_.rounds, int(facts["n_features"])
+        if self._plan_.model in MODELS:
+            self._trainer(self.n_features_in_ - TIMES * self._plan_.timed)
+
+    def _trainer(self, width: int) -> Trainer:
+        """Return the model for rows of so many features.
+
+        Raises:
+            ArgumentError: a torch module of another process is not there, or another one is.
+        """
+        name = self._plan_.model
+        if name not in MODELS and isinstance(self.model, str):
+            raise ArgumentError(
+                "this model was trained with a torch module, which files do not hold: pass one of the same "
+                "layers, set_params(model=module), before it predicts."
+            )
+        trainer = trainer_of(
+            name if name in MODELS else model_name(self.model, self.loss), width, self._plan_.n_classes
+        )
+        if trainer.n_parameters != self.models_.shape[1]:
+            raise ArgumentError(
+                f"the model has {trainer.n_parameters} parameters, the trained one {self.models_.shape[1]}: "
+                "pass rows without times, of as many features as it was trained on, and the same module."
+            )
+        return trainer
+
     def _model(self, cluster: int) -> FloatArray:
         if not hasattr(self, "models_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
@@ -242,5 +298,4 @@ class FederatedModel(ModelParameters, Claimed):
     def classify(self, parameters: FloatArray, X: npt.ArrayLike) -> Labels:
         """Return the classes that any parameters of the model give, such as those of `history_`."""
         rows = np.asarray(X, dtype=np.float64)
-        trainer = trainer_of(self._plan_.model, rows.shape[1], self._plan_.n_classes)
-        return trainer.predict(parameters, rows)
+        return self._trainer(rows.shape[1]).predict(parameters, rows)

@@ -1,5 +1,6 @@
 """Models of torch; skipped without the extra `deep`."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from tests.deep.population import accuracy, clients, kinds, same
 torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
 pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 
+from privfed import load  # noqa: E402
 from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import DCFL, FedAvg  # noqa: E402
 from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
+from privfed.deep.training.trainer import MODELS  # noqa: E402
 from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
 from privfed.privacy.privacy import Privacy  # noqa: E402
 from privfed.privacy.sampled import epsilon_of  # noqa: E402
@@ -37,9 +40,9 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def perceptron(hidden: int = 8) -> Any:
+def perceptron(hidden: int = 8, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return torch.nn.Sequential(torch.nn.Linear(4, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 3))
 
 
@@ -157,3 +160,19 @@ def test_dp_sgd_of_a_torch_module() -> None:
         np.mean(TorchTrainer(perceptron()).losses(one.models_[0], X[0], y[0])) for one in (fitted, pure)
     ]
     assert losses[0] < losses[1]
+
+
+def test_a_saved_model_of_a_torch_module_predicts_where_the_module_is_passed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = clients(4)
+    fitted = FedAvg(perceptron(), **WORDS).fit(X, y)
+    fitted.save(tmp_path / "model.npz")
+    # In another process nothing is registered, and first parameters are others.
+    monkeypatch.setattr(MODELS, "_things", {})
+    again = load(tmp_path / "model.npz")
+    with pytest.raises(ArgumentError, match=r"set_params\(model=module\)"):
+        again.predict(X[0])
+    with pytest.raises(ArgumentError, match="parameters"):
+        again.set_params(model=perceptron(9)).predict(X[0])
+    assert np.array_equal(again.set_params(model=perceptron(seed=3)).predict(X[0]), fitted.predict(X[0]))
