@@ -15,8 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from privfed.core.asking.phases import Phases
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
+from privfed.deep.algorithms.phases import RoundForms
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates
@@ -59,6 +61,16 @@ class Averaging:
         """Most sums: the range, and one a round."""
         return 1 + self.plan.rounds
 
+    @property
+    def _choice(self) -> str:
+        return "lowest-loss" if self.n_clusters > 1 else "kept"
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges where none are declared, then one question a round."""
+        forms = RoundForms(self.plan, setting)
+        rounds = range(1, self.plan.rounds + 1)
+        return (*forms.found, *(forms.averaged(t, self.n_clusters, self._choice) for t in rounds))
+
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
         ranges = yield from self.plan.ranges(setting)
@@ -83,7 +95,7 @@ class Averaging:
             training=self.plan.training(number),
             models=models,
             structure=0,
-            choice="lowest-loss" if self.n_clusters > 1 else "kept",
+            choice=self._choice,
             metric="complete",
             numbered=True,
             before=none,

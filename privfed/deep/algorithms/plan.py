@@ -99,13 +99,20 @@ class Plan:
         """Return the cohort of a round."""
         return round_number if self.sampled and round_number <= self.rounds else EVERYONE
 
-    def ranges(self, setting: Setting) -> Conversation[Ranges]:
-        """Return the declared ranges; where there are none, or rows count, find them with a sum."""
+    def declared(self, setting: Setting) -> Ranges | None:
+        """Return the declared ranges; None where there are none, or where rows count and have no bound."""
         domain = setting.domain
         if domain is None or (self.by_rows and domain.max_rows is None):
-            located = yield from locate(setting, upcoming=(self.label(1),))
-            return located.ranges
+            return None
         return Ranges(*domain.bounds(setting.n_features), domain.max_rows or ROWS)
+
+    def ranges(self, setting: Setting) -> Conversation[Ranges]:
+        """Return the declared ranges; where there are none, find them with a sum."""
+        declared = self.declared(setting)
+        if declared is not None:
+            return declared
+        located = yield from locate(setting, upcoming=(self.label(1),))
+        return located.ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from privfed.core.asking.phases import Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.deep.algorithms.averaging import limits, shares
+from privfed.deep.algorithms.phases import Regroupings, RoundForms
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.clustering.distances import Metric
 from privfed.deep.clustering.sketch import sketch_size, sketched
@@ -140,6 +142,38 @@ class RegroupedLearning:
         """Most sums: the range, two a round, and the sizes of clusters."""
         return 2 + 2 * self.plan.rounds
 
+    def sketch_size(self, n_parameters: int, n_clients: int) -> int:
+        """Return how many numbers a sketch has."""
+        error = self.sketch_error
+        return n_parameters if error is None else sketch_size(n_clients, error, n_parameters)
+
+    def averages_itself(self, size: int, n_parameters: int, private: bool) -> bool:
+        """Say whether the server holds whole updates, and averages them without a second sum."""
+        return size == n_parameters and not (self.plan.by_rows or self.slotted or private)
+
+    def tag_size(self, size: int, n_parameters: int) -> int:
+        """Return how many numbers a landmark has."""
+        return min(TAG_SIZE, size) if self.rule.tags and size == n_parameters else size
+
+    def phases(self, setting: Setting) -> Phases:
+        """Return what a run asks: the ranges where none are declared, one or two questions a round, sizes."""
+        n_parameters = self.plan.trainer(setting.n_features).n_parameters
+        n_clients, private = len(setting.clients), setting.privacy is not None
+        size = self.sketch_size(n_parameters, n_clients)
+        steps = Regroupings(
+            size=size,
+            tag=self.tag_size(size, n_parameters),
+            seed=self.plan.seed % 2**32,
+            metric=self.rule.landmark_metric,
+            n_parameters=n_parameters,
+            n_clients=n_clients,
+            rounds=self.plan.rounds,
+        )
+        forms, words = RoundForms(self.plan, setting), (self.rule.metric, self.rule.numbered, steps)
+        asked = n_clients * self.slotted, not self.averages_itself(size, n_parameters, private)
+        rounds = (forms.compared(t, *words, *asked) for t in range(1, self.plan.rounds + 1))
+        return (*forms.found, *rounds, *(() if private else (forms.sizes(steps),)))
+
     def run(self, setting: Setting) -> Conversation[ModelsOutcome]:
         """Train round by round."""
         ranges = yield from self.plan.ranges(setting)
@@ -161,8 +195,7 @@ class _Server:
         self.regrouped: list[Regrouped] = []
         self._structure, self._step = 0, Regrouping.none()
         n_parameters = self.models.shape[1]
-        error = algorithm.sketch_error
-        self._size = n_parameters if error is None else sketch_size(self._n_clients, error, n_parameters)
+        self._size = algorithm.sketch_size(n_parameters, self._n_clients)
         self._seed = self._plan.seed % 2**32
 
     def round(self, number: int) -> Conversation[None]:
@@ -225,8 +258,7 @@ class _Server:
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
         known = sketched(self.models, self._size, self._seed)
         updates = Updates(known[labels], np.stack([one["sketch"] for one in seen]), labels, len(self.models))
-        whole = self._size == self.models.shape[1] and not self._plan.by_rows and not self._algorithm.slotted
-        return updates, whole and not self._private
+        return updates, self._algorithm.averages_itself(self._size, self.models.shape[1], self._private)
 
     def _paid(self, **words: float) -> Mapping[str, float] | None:
         return words if self._private else None
@@ -256,8 +288,9 @@ class _Server:
         if decision.labels is None or decision.landmarks is None:
             return Regrouping.none()
         chosen, landmarks = decision.landmarks, seen.updates[decision.landmarks]
-        if self._rule.tags and self._size == self.models.shape[1]:
-            landmarks = sketched(landmarks, min(TAG_SIZE, self._size), self._seed)
+        tag = self._algorithm.tag_size(self._size, self.models.shape[1])
+        if tag < self._size:
+            landmarks = sketched(landmarks, tag, self._seed)
         return Regrouping(
             before=self._structure,
             round=number,
