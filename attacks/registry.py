@@ -17,8 +17,10 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "fuzzy-inversion": "privfed.attacks.inversion.fuzzy_inversion:FuzzyInversion",
         "linkage": "privfed.attacks.cohorts.linkage:Linkage",
         "membership": "privfed.attacks.membership.membership:Membership",
+        "model-membership": "privfed.deep.attacks.membership:ModelMembership",
         "noisy-differencing": "privfed.attacks.posterior.noisy_differencing:NoisyDifferencing",
         "probing": "privfed.attacks.probing.probing:Probing",
+        "sketch-linkage": "privfed.deep.attacks.linkage:SketchLinkage",
         "tomography": "privfed.attacks.reconstruction.tomography:Tomography",
     },
     also={
@@ -29,8 +31,10 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "FuzzyInversion": "fuzzy-inversion",
         "Linkage": "linkage",
         "Membership": "membership",
+        "ModelMembership": "model-membership",
         "NoisyDifferencing": "noisy-differencing",
         "Probing": "probing",
+        "SketchLinkage": "sketch-linkage",
         "Tomography": "tomography",
     },
 )

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.results import Truth
 from privfed.core.values.domain import FloatArray
 
 Made = TypeVar("Made")
+IntArray = npt.NDArray[np.int64]
 
 
 class Aim(Enum):
@@ -32,11 +36,13 @@ class Target:
 
     Args:
         clients: rows of every client, by position.
+        labels: of these rows, where a run trains on them; None for other runs.
         colluding: positions of clients that help the attacker; their rows are no gain.
         helping: those of them whose answers are still in the view's totals, for the attacker to subtract.
         shows_answers: whether the view holds the answers of single clients.
         client: position of the target of attacks on one client; None leaves it to their parameters.
         public: public rows of the same kind, float64 of shape (n, n_features); None without.
+        public_labels: theirs, integers of shape (n,); None without.
         ends: lowest and highest value of each feature, if they are known; None without.
         gdp_mu: mu of the run's differential privacy; None without.
         most_rows: most rows of a target, for attacks whose time grows with these.
@@ -45,11 +51,13 @@ class Target:
     """
 
     clients: Sequence[FloatArray]
+    labels: Sequence[IntArray] | None = None
     colluding: tuple[int, ...] = ()
     helping: tuple[int, ...] = ()
     shows_answers: bool = False
     client: int | None = None
     public: FloatArray | None = None
+    public_labels: IntArray | None = None
     ends: tuple[FloatArray, FloatArray] | None = None
     gdp_mu: float | None = None
     most_rows: int = 200

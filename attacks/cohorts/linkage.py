@@ -102,7 +102,20 @@ class Linkage(PassiveAttack[Links]):
     paper: ClassVar[str] = "invariants of counts and sums: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "contributions without names (slotted or shuffled), over several sums"
-    algorithms: ClassVar[tuple[str, ...]] = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
+    algorithms: ClassVar[tuple[str, ...]] = (
+        "dp",
+        "dwf",
+        "ewf",
+        "lloyd",
+        "minibatch",
+        "fkm",
+        "kfed",
+        "fuzzy",
+        "fedavg",
+        "ifca",
+        "cfl",
+        "dcfl",
+    )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"
 

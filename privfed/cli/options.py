@@ -15,6 +15,9 @@ from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
 from privfed.data.writing import check_suffix
+from privfed.deep.clustering.distances import METRICS
+from privfed.deep.estimators.parameters import DPSGD, Comparing, Distances, LocalTraining
+from privfed.deep.training.trainer import MODELS
 from privfed.estimators.parameters.declaring import parameters_of
 from privfed.estimators.parameters.shared import (
     Cohorts,
@@ -25,7 +28,7 @@ from privfed.estimators.parameters.shared import (
     ServerSteps,
     Starts,
 )
-from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.estimators.registry import ESTIMATORS, SHORT, TRAINED
 from privfed.protocols.registry import SECURE_SUMS
 
 Command = Callable[..., Any]
@@ -124,20 +127,31 @@ source_options = _stacked(
 )
 
 
+classes_option = click.option(
+    "--classes",
+    cls=Part,
+    part_of=("n_classes",),
+    metavar="A,B,...|@FILE",
+    callback=listed,
+    help="Classes of the --label that a model tells apart; needed with --epsilon.  [default: found]",
+)
+
+
 def source_of(data: Path, given: dict[str, Any]) -> Source:
     """Remove the options of the source from those given, and return the source."""
     taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns", "clients")}
+    taken["classes"] = given.pop("classes", ())
     return Source(path=str(data.absolute()), **taken)
 
 
 algorithm_option = click.option(
     "--algorithm",
-    type=Registered(ESTIMATORS, SHORT),
+    type=Registered(ESTIMATORS, (*SHORT, *TRAINED)),
     default="dwf",
     show_default=True,
     help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
     "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
-    "federated fuzzy c-means.",
+    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl for clusters of clients.",
 )
 
 
@@ -160,13 +174,22 @@ _WORDS: dict[str, tuple[Any, str]] = {
     "--min-iter": (int, _said(Patience, "min_iter")),
     "--patience": (int, _said(Patience, "patience")),
     "--clients-per-round": (int, _said(Cohorts, "clients_per_round")),
-    "--epochs": (int, "Local epochs in a round (minibatch)."),
-    "--batch-size": (int, "Rows of a local step (minibatch)."),
+    "--rounds": (int, f"{_said(LocalTraining, 'rounds')} For models."),
+    "--epochs": (int, "Local epochs in a round (minibatch, models)."),
+    "--batch-size": (int, "Rows of a local step (minibatch, models)."),
+    "--model": (Registered(MODELS), "The model, or MODULE:NAME of a torch module (needs privfed[deep])."),
+    "--max-update-norm": (float, _said(LocalTraining, "max_update_norm")),
+    "--metric": (click.Choice(METRICS), f"{_said(Distances, 'metric')} For dcfl."),
+    "--sketch-error": (float, _said(Comparing, "sketch_error")),
+    "--sample-rate": (float, _said(DPSGD, "sample_rate")),
+    "--max-grad-norm": (float, _said(DPSGD, "max_grad_norm")),
+    "--noise-multiplier": (float, _said(DPSGD, "noise_multiplier")),
+    "--rows-per-client": (int, _said(DPSGD, "rows_per_client")),
     "--min-cluster-size": (int, f"{_said(LocalCenters, 'min_cluster_size')} For fkm and kfed."),
     "--n-local-clusters": (int, "Clusters that each client looks for (kfed)."),
     "--merge": (
         click.Choice(["summed", "gathered", "slotted"]),
-        f"{_said(LocalCenters, 'merge')} For fkm and kfed.",
+        f"{_said(LocalCenters, 'merge')} For fkm and kfed; cfl and dcfl have slotted and gathered.",
     ),
     "--fuzzifier": (float, "The exponent m of memberships (fuzzy)."),
     "--averaging": (click.Choice(["kmeans", "weighted"]), "How local centers are averaged (fuzzy)."),

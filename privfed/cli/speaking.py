@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.estimators.registry import ESTIMATORS, SHORT, TRAINED
 
 Spellings = Mapping[str, str]
 """Name of a parameter -> the option that sets it, or several."""
@@ -66,7 +66,7 @@ def _listed(options: list[str]) -> str:
 @lru_cache(maxsize=1)
 def _algorithms() -> dict[str, str]:
     """Map the class names of estimators to their names on the command line."""
-    kinds = {name: ESTIMATORS.find(name) for name in SHORT}
+    kinds = {name: ESTIMATORS.find(name) for name in (*SHORT, *TRAINED)}
     return {kind.__name__: name for name, kind in kinds.items() if isinstance(kind, type)}
 
 

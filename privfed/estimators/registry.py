@@ -16,6 +16,9 @@ from privfed.errors import ArgumentError, RunFolderError
 SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
 """Short names of privfed's own estimators, for the command line."""
 
+TRAINED = ("fedavg", "ifca", "cfl", "dcfl")
+"""Short names of privfed's own estimators of models (`privfed.deep`)."""
+
 ESTIMATORS: Registry[Callable[..., Any]] = Registry(
     "estimator",
     "privfed.estimators",
@@ -40,6 +43,10 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "fkm": "privfed.estimators.local_centers:FKM",
         "kfed": "privfed.estimators.local_centers:KFED",
         "fuzzy": "privfed.estimators.fuzzy:FederatedFuzzyCMeans",
+        "fedavg": "privfed.deep.estimators.clustered:FedAvg",
+        "ifca": "privfed.deep.estimators.clustered:IFCA",
+        "cfl": "privfed.deep.estimators.clustered:CFL",
+        "dcfl": "privfed.deep.estimators.clustered:DCFL",
     },
 )
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""

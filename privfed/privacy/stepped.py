@@ -104,7 +104,8 @@ class SteppedLedger:
 
 def all_payments_of(transcript: Transcript) -> tuple[Payment, ...]:
     """Return the payments of a transcript's run, whether totals are noised or clients train by DP-SGD."""
-    if transcript.configuration.noising_terms is not None:
+    terms = transcript.configuration.privacy
+    if terms is None or terms.steps is None:
         return payments_of(transcript)
     ledger = SteppedLedger(transcript.configuration)
     for asked, _ in transcript.totals():

@@ -15,7 +15,7 @@ from privfed import DPKMeans, attacks, protocols
 from privfed.cli.main import main
 from privfed.cli.options import word_options
 from privfed.cli.speaking import Part, said, spellings, spoken
-from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.estimators.registry import ESTIMATORS, SHORT, TRAINED
 from tests.cli.conftest import PYTHON
 from tests.some import some
 
@@ -39,7 +39,7 @@ def test_an_error_that_names_a_parameter_names_the_option_that_sets_it(command: 
 
 
 def test_options_of_an_estimator_are_called_like_its_parameters() -> None:
-    words = {name for one in SHORT for name in ESTIMATORS.find(one)().get_params(deep=False)}
+    words = {name for one in (*SHORT, *TRAINED) for name in ESTIMATORS.find(one)().get_params(deep=False)}
 
     @word_options
     def command() -> None: ...

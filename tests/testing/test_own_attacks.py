@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privfed import Box, DPKMeans, EWFKMeans, Privacy
 from privfed.attacks import ActiveAttack, PassiveAttack, Prior, Truth
+from privfed.attacks.base.preparation import Target
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.record.transcript import Transcript
+from privfed.deep import DCFL
 from privfed.estimators.weighted import lloyd
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.testing import AttackContract
@@ -26,6 +30,10 @@ QUICK: dict[str, dict[str, Any]] = {
 """Less work than by default: the contract asks what an attack does, not how much it finds."""
 
 
+TRAINED_ON = ("model-membership", "sketch-linkage")
+"""Attacks on runs that train models."""
+
+
 class TestOwnAttacks(AttackContract):
     """Those that ask questions of their own read no view; the contract is of those that do."""
 
@@ -33,6 +41,15 @@ class TestOwnAttacks(AttackContract):
     def _named(self, request: pytest.FixtureRequest) -> None:
         self.name = request.param
         self.kind = attack_class(self.name)  # type: ignore[assignment]
+
+    def labels(self) -> list[Any]:
+        return [np.arange(len(rows)) % 2 for rows in self.clients()]
+
+    def target(self) -> Target:
+        """Attacks on trained models know labels too."""
+        if self.name not in TRAINED_ON:
+            return super().target()
+        return replace(super().target(), labels=self.labels(), public_labels=np.arange(60) % 2)
 
     def prepared(self) -> Any:
         return self.kind.prepare(self.target(), QUICK.get(self.name, {}))
@@ -65,6 +82,9 @@ class TestOwnAttacks(AttackContract):
             return DPKMeans(3, privacy=rehearsed, **words).fit(self.clients()).transcript_
         if self.name == "equal-weight-counts":
             return EWFKMeans(3, **short).fit(self.clients()).transcript_
+        if self.name in TRAINED_ON:
+            trained = {"n_classes": 2, "rounds": 3, "domain": Box(-20.0, 20.0), "merge": "gathered", **words}
+            return DCFL(**trained).fit(self.clients(), self.labels()).transcript_
         cohorts = {"clients_per_round": 4} if self.name == "disaggregation" else {}
         model = lloyd(6, **cohorts, **short).fit(self.clients())
         if self.name == "fuzzy-inversion":

@@ -85,7 +85,7 @@ def audit(
     if subject.is_dir():
         transcript = read_transcript(subject)
         said = _claim(subject, transcript)
-        rows, _ = true_rows(subject, transcript, truth, group)
+        rows, *_ = true_rows(subject, transcript, truth, group)
         words = _given(confidence=given["confidence"])
         found = [audit_run(transcript, rows, **words), audit_units(transcript, trials=trials, **words)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": said.to_dict()}
@@ -115,6 +115,12 @@ def _claim(folder: Path, transcript: Transcript) -> PrivacySpent:
         raise ArgumentError(
             f"the run in {folder} claims no differential privacy: there is nothing to audit; name a run of "
             "'privfed fit --epsilon', or a file of releases."
+        )
+    if transcript.configuration.privacy is not None and transcript.configuration.noising_terms is None:
+        raise ArgumentError(
+            f"the totals of the run in {folder} carry no noise: each client trained by DP-SGD, with noise in "
+            f"each of its steps, which a transcript does not hold, so that this command cannot audit them. "
+            f"{claim.line}."
         )
     if transcript.configuration.privacy is None:
         raise ArgumentError(

@@ -14,6 +14,7 @@ from privfed.cli.folder.run_folder import (
     FORMAT,
     Parameters,
     Run,
+    Source,
     create,
     discard,
     has_transcript,
@@ -22,6 +23,7 @@ from privfed.cli.folder.run_folder import (
 )
 from privfed.cli.options import (
     algorithm_option,
+    classes_option,
     declared_of,
     declared_options,
     json_option,
@@ -33,12 +35,16 @@ from privfed.cli.options import (
     words_of,
 )
 from privfed.cli.runs.fitting import carry_out, check_own, clients_of, estimator, load, show
+from privfed.cli.runs.training import classes_of
 from privfed.core.record.transcript import Ended
-from privfed.errors import PrivFedError
+from privfed.deep.estimators.base import FederatedModel
+from privfed.errors import ArgumentError, PrivFedError
+from privfed.estimators.base import FederatedClusterer
 
 
 @click.command(short_help="Cluster the clients of a table.")
 @source_options
+@classes_option
 @algorithm_option
 @click.option("-k", "--n-clusters", type=int, default=5, show_default=True, help="Number of clusters.")
 @click.option(
@@ -63,7 +69,7 @@ def fit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Cluster the rows of DATA, whose clients are simulated.
+    """Cluster the rows of DATA, whose clients are simulated, or train models of their labels.
 
     DATA is a table (.csv, .csv.gz, .tsv, .parquet, .npz) with a column that names each row's client, or a
     folder with one table for each client. The folder of the run gets the centroids, the result as JSON, a
@@ -74,10 +80,13 @@ def fit(
     parameters = Parameters(
         algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
     )
-    estimator(parameters, out)
-    tables = load(source, private=parameters.declared.epsilon is not None)
+    model, private = estimator(parameters, out), parameters.declared.epsilon is not None
+    _check_words(model, source)
+    tables = load(source, private=private)
     # The columns that were found are stored, so that `resume` and `predict` use the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
+    if isinstance(model, FederatedModel):
+        source = msgspec.structs.replace(source, classes=classes_of(source, tables, private))
     run = Run(format=FORMAT, privfed=__version__, command="fit", source=source, parameters=parameters)
     clients = clients_of(tables, run)
     create(out, run)
@@ -92,11 +101,29 @@ def fit(
     show(result, out, as_json)
 
 
+def _check_words(model: FederatedClusterer | FederatedModel, source: Source) -> None:
+    """Check that options which only some algorithms have were given to one of these.
+
+    Raises:
+        ArgumentError: one was not.
+    """
+    trains = isinstance(model, FederatedModel)
+    if source.classes and not trains:
+        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl); leave it out.")
+    if trains and source.label is None:
+        raise ArgumentError("training needs labels: name their column with --label.")
+    asked = click.get_current_context().get_parameter_source("n_clusters")
+    counted = "n_clusters" in model.get_params(deep=False)
+    if asked == click.core.ParameterSource.COMMANDLINE and not counted:
+        raise ArgumentError(f"{type(model).__name__} takes no n_clusters= here; leave it out.")
+
+
 @click.command(short_help="Finish a run that was stopped.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="The clients' data, if it has moved.")
 @click.option("--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours.")
 @click.option("--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours.")
+@click.option("--model", metavar="MODULE:NAME", help="Needed again if the run trains a model of yours.")
 @quiet_option
 @picture_option
 @json_option
@@ -105,6 +132,7 @@ def resume(
     data: Path | None,
     algorithm: str | None,
     protocol: str | None,
+    model: str | None,
     quiet: bool,
     picture: bool,
     as_json: bool,
@@ -115,7 +143,7 @@ def resume(
     written again.
     """
     run = read_run(run_folder)
-    check_own(run_folder, run.parameters, algorithm, protocol)
+    check_own(run_folder, run.parameters, algorithm, protocol, model)
     if data is not None:
         run = msgspec.structs.replace(
             run, source=msgspec.structs.replace(run.source, path=str(data.absolute()))

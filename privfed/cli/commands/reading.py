@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from privfed.cli.display.output import claim_lines, facts_table, printed, sums_table
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.result import SumRow, began_of, server_saw, sum_rows
 from privfed.cli.folder.run_folder import has_transcript, pretty, read_centroids, read_run, read_transcript
+from privfed.cli.folder.trained import holds_models, read_trained
 from privfed.cli.options import table_file
+from privfed.cli.runs.fitting import check_own
+from privfed.core.names.registry import imported
 from privfed.core.record.transcript import Ended, Transcript
+from privfed.core.values.domain import FloatArray
 from privfed.data import load_features
 from privfed.data.writing import write_table
+from privfed.errors import ArgumentError
+from privfed.estimators.saving import load
 from privfed.numerics.distances import assign
 from privfed.privacy.claim import PrivacySpent
 
@@ -31,13 +39,30 @@ from privfed.privacy.claim import PrivacySpent
     help="Table to write: .csv, .tsv (also with .gz) or .parquet.  [default: CSV to standard output]",
 )
 @click.option("--separator", metavar="CHAR", help="Between the fields of a CSV file.  [default: found]")
-def predict(run_folder: Path, data: Path, out: Path | None, separator: str | None) -> None:
+@click.option("--cluster", type=click.IntRange(0), help="Of a run that trained models: whose model.")
+@click.option("--model", metavar="MODULE:NAME", help="Needed again if the run trained a model of yours.")
+def predict(
+    run_folder: Path,
+    data: Path,
+    out: Path | None,
+    separator: str | None,
+    cluster: int | None,
+    model: str | None,
+) -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
 
-    Under differential privacy the claim of RUN is printed on stderr. It covers the centroids only, as a
-    row's cluster is computed from the row itself.
+    Of a run that trained models, print the class that a cluster's model gives each row. Under differential
+    privacy the claim of RUN is printed on stderr. It covers centroids and models only, as a row's cluster or
+    class is computed from the row itself.
     """
-    read_run(run_folder)
+    parameters = read_run(run_folder).parameters
+    if holds_models(run_folder):
+        check_own(run_folder, parameters, parameters.algorithm, str(parameters.words["protocol"]), model)
+        rows = load_features(data, read_trained(run_folder).columns, separator=separator)
+        _classes(run_folder, rows, out, cluster, model)
+        return
+    if cluster is not None:
+        raise ArgumentError("--cluster is for runs that trained models; leave it out.")
     known = read_centroids(run_folder)
     rows = load_features(data, known.columns, separator=separator)
     labels = assign(rows, np.array(known.centroids, dtype=np.float64))
@@ -46,10 +71,30 @@ def predict(run_folder: Path, data: Path, out: Path | None, separator: str | Non
         claim = claim_of_run(run_folder, read_transcript(run_folder))
     if claim is not None:
         click.echo(f"privfed: for the centroids, not for the clusters of DATA's rows: {claim.line}", err=True)
+    _write(out, "cluster", labels)
+
+
+def _classes(
+    run_folder: Path, rows: FloatArray, out: Path | None, cluster: int | None, own: str | None
+) -> None:
+    known = read_trained(run_folder)
+    if cluster is None and known.n_clusters > 1:
+        raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
+    model = load(run_folder / "model.npz")
+    if own is not None:
+        model.set_params(model=imported(own))
+    codes = model.predict(rows, cluster or 0)
+    if model.privacy_claim_ is not None:
+        line = model.privacy_claim_.line
+        click.echo(f"privfed: for the models, not for the classes of DATA's rows: {line}", err=True)
+    _write(out, "class", np.array(known.classes)[codes])
+
+
+def _write(out: Path | None, name: str, values: NDArray[Any]) -> None:
     if out is None:
-        click.echo("\n".join(["cluster", *map(str, labels.tolist())]))
+        click.echo("\n".join([name, *map(str, values.tolist())]))
     else:
-        write_table(out, {"cluster": labels})
+        write_table(out, {name: values})
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

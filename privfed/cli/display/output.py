@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
@@ -17,20 +18,26 @@ from privfed.cli.folder.run_folder import RESULT, pretty
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.common.saved import Saved
 from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 
-def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
-    """Write the result and the model into the run's folder, each file atomically."""
+def write_model(folder: Path, model: Saved, result: Struct) -> None:
+    """Write the model and the result into the run's folder, each file atomically."""
     with replaced(folder / "model.npz") as path:
         model.save(path)
+    with replaced(folder / RESULT) as path:
+        path.write_bytes(pretty(result))
+
+
+def write_results(folder: Path, result: Result, model: FederatedClusterer) -> None:
+    """Write the model, its centroids and the result into the run's folder, each file atomically."""
     names, said = (np.array(one, dtype=np.str_) for one in (result.columns, one_line(model.privacy_claim_)))
     with replaced(folder / "centroids.npz") as path, path.open("wb") as file:
         np.savez(file, centroids=model.cluster_centers_, columns=names, privacy=said)
     with replaced(folder / "centroids.csv") as path:
         _write_csv(path, result.columns, model.cluster_centers_)
-    with replaced(folder / RESULT) as path:
-        path.write_bytes(pretty(result))
+    write_model(folder, model, result)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: FloatArray) -> None:
@@ -99,6 +106,14 @@ def facts_table(folder: Path, facts: Mapping[str, str]) -> Table:
     for name, value in facts.items():
         table.add_row(name, value)
     return table
+
+
+def one_table(
+    folder: Path, facts: Mapping[str, str], claim: PrivacySpent | None, noised: Sequence[str]
+) -> Table:
+    """Return names and values, the claim and the files as a table of two columns."""
+    files = {"files": ", ".join(name for name in _FILES if (folder / name).exists())}
+    return facts_table(folder, {**facts, **claim_lines(claim, noised), **files})
 
 
 def _agreement(result: Result) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         columns: the feature columns, in order.
         separator: character between the fields of a CSV file; None to detect it.
         clients: names of all clients, if they were declared.
+        classes: names of the classes, in the order of their codes, for a run that trains models.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     columns: tuple[str, ...]
     separator: str | None
     clients: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,13 +142,21 @@ def read_centroids(folder: Path) -> Centroids:
     Raises:
         RunFolderError: there is no result yet, or it is damaged or written by a newer privfed.
     """
-    found = _read(
-        folder / RESULT,
-        Centroids,
-        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'.",
-    )
+    found = read_result(folder, Centroids)
     RESULTS.check(found.format, folder / RESULT)
     return found
+
+
+def read_result(folder: Path, kind: type[Known]) -> Known:
+    """Read `result.json`.
+
+    Raises:
+        RunFolderError: there is no result yet, or it is damaged.
+    """
+    missing = (
+        f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
+    )
+    return _read(folder / RESULT, kind, missing)
 
 
 class _Timed(msgspec.Struct, frozen=True):

@@ -13,11 +13,13 @@ from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import RUN, Source, read_run
 from privfed.cli.runs.fitting import load
+from privfed.cli.runs.training import labels_of
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
-from privfed.data import load_features
+from privfed.data import load_clients, load_features
+from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError, DataError
 
 
@@ -99,7 +101,7 @@ def target_of(
         RunFolderError: the folder names no data, and none was given.
     """
     domain = Declared(low=low, high=high).domain()
-    rows, columns = true_rows(folder, transcript, truth, group)
+    rows, columns, labels = true_rows(folder, transcript, truth, group)
     agreed = transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if len(set(positions)) == len(agreed.clients):
@@ -114,26 +116,43 @@ def target_of(
             f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
         )
     view = transcript.view(party, colluding=positions)
+    public, public_labels = _public(folder, sample, columns, labels is not None)
     return view, Target(
         clients=rows,
+        labels=labels,
         colluding=view.colluding,
         helping=view.colluding,
         shows_answers=any(one.answers for one in view.sums),
         client=wanted,
-        public=None if sample is None else load_features(sample, columns),
+        public=public,
+        public_labels=public_labels,
         ends=None if domain is None else domain.bounds(len(columns)),
         most_rows=most_rows,
         # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
-        if agreed.privacy is None or agreed.privacy.mechanism != Mechanism.GAUSSIAN
-        else agreed.privacy.budget**0.5,
+        if agreed.noising_terms is None or agreed.noising_terms.mechanism != Mechanism.GAUSSIAN
+        else agreed.noising_terms.budget**0.5,
     )
+
+
+def _public(
+    folder: Path, sample: Path | None, columns: tuple[str, ...], labelled: bool
+) -> tuple[FloatArray | None, Labels | None]:
+    """Return public rows, and of a run that trained models their labels."""
+    if sample is None or not labelled:
+        return None if sample is None else load_features(sample, columns), None
+    source = read_run(folder).source
+    tables = load_clients(sample, label=source.label, columns=columns)
+    labels = np.concatenate(labels_of(tables, source.classes))
+    return np.concatenate(tables.arrays)[labels >= 0], labels[labels >= 0]
 
 
 def true_rows(
     folder: Path, transcript: Transcript, truth: Path | None, group: str | None
-) -> tuple[list[FloatArray], tuple[str, ...]]:
-    """Return the rows of every client of a run, by position, and the names of their columns.
+) -> tuple[list[FloatArray], tuple[str, ...], list[Labels] | None]:
+    """Return the rows of every client of a run, by position, the names of their columns, and labels.
+
+    Labels are those that a run trained on; None for other runs.
 
     Raises:
         DataError: the rows are not those of the run's clients.
@@ -162,8 +181,13 @@ def true_rows(
             f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
             f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
         )
-    by_name = dict(zip(tables.names, tables.arrays, strict=True))
-    return [np.asarray(by_name[name]) for name in names], tuple(tables.columns)
+    place = {name: i for i, name in enumerate(tables.names)}
+    labels = labels_of(tables, source.classes) if source.classes else None
+    return (
+        [np.asarray(tables.arrays[place[name]]) for name in names],
+        tuple(tables.columns),
+        None if labels is None else [labels[place[name]] for name in names],
+    )
 
 
 def _position(name: str, clients: tuple[str, ...]) -> int:

@@ -46,7 +46,8 @@ def keys_of(
         seed: seed of the attacks' random choices.
     """
     digest = hashlib.sha256((run_folder / TRANSCRIPT).read_bytes())
-    for rows in (*target.clients, *([] if target.public is None else [target.public])):
+    known = [one for one in (target.public, target.public_labels) if one is not None]
+    for rows in (*target.clients, *(target.labels or ()), *known):
         digest.update(f"{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
     words = [privfed.__version__, view.party, view.colluding, target.client, seed]
     words += [target.most_rows, *(end.tolist() for end in target.ends or ())]

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
-from privfed.cli.display.output import printed, result_table, write_results
+from privfed.cli.display.output import printed, result_table, write_model, write_results
 from privfed.cli.display.picture import draw_run
 from privfed.cli.display.progress import RoundProgress
 from privfed.cli.display.unconverged import in_results
@@ -27,10 +28,15 @@ from privfed.cli.folder.run_folder import (
     pretty,
     read_transcript,
 )
+from privfed.cli.folder.trained import TrainedResult
+from privfed.cli.runs.training import labels_of, model_of, show_trained, trained, trained_result
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.asking.statistics import Statistics
+from privfed.core.names.registry import Registry
 from privfed.core.record.transcript import Ended, Transcript
 from privfed.data import ClientTables, load_clients
+from privfed.deep.estimators.base import FederatedModel
+from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, DataError, ProtocolError, RunFolderError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.choosing.selection import estimator_of
@@ -41,8 +47,15 @@ from privfed.protocols.registry import SECURE_SUMS, by_name
 from privfed.protocols.slotted import Slotted
 
 
-def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
+def estimator(
+    parameters: Parameters, folder: Path, classes: tuple[str, ...] = ()
+) -> FederatedClusterer | FederatedModel:
     """Return the estimator that the parameters describe.
+
+    Args:
+        parameters: of the run.
+        folder: of the run.
+        classes: that a model tells apart, once they are known.
 
     Raises:
         ArgumentError: it does not have one of the parameters, or domain or privacy is incomplete.
@@ -51,6 +64,9 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
         steps = parameters.words["local_iter"]
         raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
     surroundings = {**parameters.declared.words(), "run_dir": folder}
+    kind = ESTIMATORS.resolve(parameters.algorithm)
+    if isinstance(kind, type) and issubclass(kind, FederatedModel):
+        return model_of(kind, {**parameters.words, **surroundings}, parameters.n_clusters, classes)
     model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
     model.set_params(n_clusters=parameters.n_clusters)
     if parameters.words.get("merge") == "slotted" and isinstance(model, FKM | KFED):
@@ -60,7 +76,9 @@ def estimator(parameters: Parameters, folder: Path) -> FederatedClusterer:
     return model
 
 
-def check_own(folder: Path, parameters: Parameters, algorithm: str | None, protocol: str | None) -> None:
+def check_own(
+    folder: Path, parameters: Parameters, algorithm: str | None, protocol: str | None, model: str | None
+) -> None:
     """Check that the person who resumes a run names the user's own classes again that its folder names.
 
     Nothing is imported only because a file names it; `estimator` resolves names that a person typed.
@@ -68,9 +86,10 @@ def check_own(folder: Path, parameters: Parameters, algorithm: str | None, proto
     Raises:
         RunFolderError: a class was not named again, or another one was named.
     """
-    named = {
+    named: dict[str, tuple[str, str | None, Registry[Any]]] = {
         "algorithm": (parameters.algorithm, algorithm, ESTIMATORS),
         "protocol": (str(parameters.words["protocol"]), protocol, SECURE_SUMS),
+        "model": (str(parameters.words.get("model", "softmax")), model, MODELS),
     }
     for option, (kept, given, registry) in named.items():
         if given is not None and given != kept:
@@ -106,14 +125,16 @@ def clients_of(tables: ClientTables, run: Run) -> Clients:
     private = run.parameters.declared.epsilon is not None
     n_rows, wanted = sum(len(rows) for rows in tables.arrays), run.parameters.n_clusters
     # Under differential privacy no error may depend on the number of rows or on rows outside the domain.
-    if wanted > n_rows and not private:
+    if wanted > n_rows and not private and not run.source.classes:
         raise ArgumentError(f"{wanted} clusters cannot be found in {n_rows} rows; take a smaller -k.")
     if len(tables.names) == 1 and protocol != "plain":
         raise ArgumentError(
             f"{run.source.path} holds one client, whom protocol {protocol!r} cannot protect; "
             "name the column that tells clients apart with --group, or take --protocol plain."
         )
-    labels = None if run.source.label is None else tables.labels
+    labels: Any = None if run.source.label is None else tables.labels
+    if run.source.classes:
+        labels = labels_of(tables, run.source.classes)
     domain = run.parameters.declared.domain()
     return gather(tables.arrays, y=labels, names=tables.names, domain=domain, private=private)
 
@@ -146,7 +167,7 @@ def check_same_rows(tables: ClientTables, transcript: Transcript) -> None:
 
 def carry_out(
     folder: Path, run: Run, tables: ClientTables, clients: Clients, *, quiet: bool, picture: bool
-) -> Result:
+) -> Result | TrainedResult:
     """Fit, or finish the fit that has begun in the folder, and write all files of a run folder.
 
     Args:
@@ -157,7 +178,7 @@ def carry_out(
         quiet: whether no progress is shown.
         picture: whether the picture is among the files.
     """
-    model = estimator(run.parameters, folder)
+    model = estimator(run.parameters, folder, run.source.classes)
     private = run.parameters.declared.epsilon is not None
     with held(folder), saying_the_claim(folder), resumable(folder):
         begun = _begun(folder)
@@ -165,10 +186,18 @@ def carry_out(
         if begun is not None and not private:
             check_same_rows(tables, begun)
         label = f"{run.parameters.algorithm}{' (noised)' if private else ''}"
-        seconds = _fit(model, label, clients, begun is not None, quiet)
+        if isinstance(model, FederatedModel):
+            seconds = trained(model, label, clients, begun is not None, quiet)
+        else:
+            seconds = _fit(model, label, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
             # Everything was replayed and nothing asked, so the time of the first run is kept.
             seconds = former_seconds(folder) or seconds
+        if isinstance(model, FederatedModel):
+            words: dict[str, Any] = {"algorithm": run.parameters.algorithm, "source": run.source}
+            found = trained_result(model, clients, **words, seconds=seconds)
+            write_model(folder, model, found)
+            return found
         # Under differential privacy the agreement with labels would be a further release without a budget.
         scored = run.source.label is not None and not private
         n_labels = len(tables.label_names or ()) if scored else None
@@ -211,9 +240,11 @@ def resumable(folder: Path) -> Iterator[None]:
         raise ProtocolError(f"{error} What was summed is kept; finish the run with: {command}") from error
 
 
-def show(result: Result, folder: Path, as_json: bool) -> None:
+def show(result: Result | TrainedResult, folder: Path, as_json: bool) -> None:
     """Print the result, and nothing else, to stdout."""
     if as_json:
         click.echo(pretty(result), nl=False)
+    elif isinstance(result, TrainedResult):
+        printed(show_trained(result, folder))
     else:
         printed(result_table(result, folder))

@@ -7,15 +7,16 @@ to one). With the public projection, sketches are as alike as updates are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.report import Report
@@ -24,7 +25,7 @@ from privfed.core.asking.question import ClientData
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.deep.attacks.membership import round_of
+from privfed.deep.attacks.membership import check_alone, round_of
 from privfed.deep.training.rounds import Round, SketchedUpdates
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError
@@ -119,9 +120,18 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "sketches without names, over several rounds"
-    algorithms: ClassVar[tuple[str, ...]] = ("CFL", "DCFL")
+    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
+
+    @classmethod
+    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+        """Have the truth know the clients' labels, so that it can train again."""
+        truth = target.truth
+        if target.labels is not None:
+            check_alone(cls.name, target)
+            truth = LabelledTruth(truth.clients, colluding=truth.colluding, labels=target.labels)
+        return Prepared(cls._made(words), target.prior, truth)
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -134,6 +144,9 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
 
     def _attack(self, view: View, prior: Prior, rng: np.random.Generator) -> SketchLinks | NotRun:
         rounds = [(found, one) for one in view.sums if (found := round_of(one.question)) is not None]
+        if any(question.training.private for question, _ in rounds):
+            why = "training by DP-SGD does not repeat, so that nobody can tell afterwards whose a sketch was"
+            return NotRun(attack=self.name, why=why)
         seen = [_sketches(one, rng) for _, one in rounds]
         if sum(one is not None for one in seen) < 2:
             return NotRun(attack=self.name, why="it links sketches of one round after another, and saw one")

@@ -7,15 +7,18 @@ loss alone; the loss before takes away how hard a row is by itself).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from privfed.attacks.base.interface import PassiveAttack
+from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.base.prior import Prior
 from privfed.attacks.base.reading import Reads, Shows
 from privfed.attacks.base.results import NotRun
+from privfed.attacks.membership.membership import candidates_of
 from privfed.attacks.membership.scores import MembershipScores
 from privfed.core.asking.question import Question
 from privfed.core.record.view import View
@@ -34,6 +37,21 @@ def round_of(question: Question | None) -> Round | None:
     return question if isinstance(question, Round) else None
 
 
+def check_alone(name: str, target: Target) -> None:
+    """Check that nobody helps: what colluders trained is no sum that could be taken out of a total.
+
+    Raises:
+        ArgumentError: somebody does.
+    """
+    if target.helping:
+        raise ArgumentError(f"{name} is for a server alone; name no colluding clients.")
+
+
+def _beside(rows: FloatArray, labels: Labels) -> FloatArray:
+    """Return rows with their labels as a last column."""
+    return np.column_stack([rows, labels.astype(np.float64)])
+
+
 @dataclass(frozen=True)
 class ModelMembership(PassiveAttack[MembershipScores]):
     """Scores candidates by how far training lowered their loss.
@@ -50,9 +68,30 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     paper: ClassVar[str] = "Yeom et al. 2018; the loss before the training taken off: ours"
     adversary: ClassVar[str] = "passive server, or a client"
     view: ClassVar[str] = "the models that are sent to clients"
-    algorithms: ClassVar[tuple[str, ...]] = ("FedAvg", "IFCA", "CFL", "DCFL")
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
     prior: ClassVar[str] = "candidates with their labels"
     defence: ClassVar[str] = "DP-SGD, or noised updates; no secure sum hides the models"
+    public_rows: ClassVar[int] = 2
+
+    @classmethod
+    def prepare(cls, target: Target, words: Mapping[str, Any]) -> Prepared[Self]:
+        """Take rows that were trained on for candidates, and public rows with labels that were not."""
+        if target.labels is None:
+            # Such a run trains on nothing: the attack has nothing to read there.
+            empty = {"candidates": target.clients[0][:0], "labels": np.zeros(0, dtype=np.int64)}
+            return Prepared(cls._made({**words, **empty}), target.prior, target.truth)
+        if target.public is None or target.public_labels is None:
+            raise ArgumentError(
+                "model membership compares with public rows that were not trained on: pass some with labels."
+            )
+        check_alone(cls.name, target)
+        rows = [_beside(*pair) for pair in zip(target.clients, target.labels, strict=True)]
+        public = _beside(target.public, target.public_labels)
+        members, others, _ = candidates_of(replace(target, clients=rows), public)
+        both = np.concatenate([members, others])
+        made = cls._made({**words, "candidates": both[:, :-1], "labels": both[:, -1].astype(np.int64)})
+        inside = np.arange(len(both)) < len(members)
+        return Prepared(made, target.prior, replace(target.truth, members=inside))
 
     @property
     def reads(self) -> tuple[Reads, ...]:

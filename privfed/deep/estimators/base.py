@@ -102,17 +102,15 @@ class FederatedModel(ModelParameters, Saved):
             ResumeError: the run is another one, or by DP-SGD: what clients remembered is gone, and to train
                 again would be to spend again.
         """
-        if self._by_dp_sgd is not None:
-            raise ResumeError(
-                "a run by DP-SGD cannot be resumed: clients would train again with fresh noise, which "
-                "nothing pays for. Begin a new one in another folder, with what is left of the budget."
-            )
         return self.fit_clients(self._gather(X, y, client_names), resume=True)
 
-    def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
+    def _check(self) -> None:
         check_words(self.get_params(deep=False))
         if self.privacy is not None:
             check_private(self.get_params(deep=False), self.privacy)
+
+    def _gather(self, X: Any, y: Any, names: Iterable[Any] | None) -> Clients:
+        self._check()
         if X is not None and y is None:
             raise ArgumentError("training needs labels: pass y, a list with one array of integers a client.")
         private = self.privacy is not None
@@ -134,7 +132,7 @@ class FederatedModel(ModelParameters, Saved):
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedModel:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
-        check_words(self.get_params(deep=False))
+        self._check()
         seed = self._seed(resume)
         plan = self._plan(seed)
         if self._by_dp_sgd is not None:
@@ -143,7 +141,12 @@ class FederatedModel(ModelParameters, Saved):
         self.federation_: Federation = open_federation(
             self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
         )
-        if resume and clients.data is not None:
+        if resume and self._by_dp_sgd is not None and not self.federation_.finished:
+            raise ResumeError(
+                "a run by DP-SGD cannot be resumed: clients would train again with fresh noise, which "
+                "nothing pays for. Begin a new one in another folder, with what is left of the budget."
+            )
+        if resume and self._by_dp_sgd is None and clients.data is not None:
             remembered(self.federation_, clients, seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
         return self

@@ -9,10 +9,9 @@ from privfed.deep.algorithms.plan import ModelsOutcome, Plan
 from privfed.deep.algorithms.regrouped import RegroupedLearning, Rule
 from privfed.deep.algorithms.rules import BipartitionRule, PropagationRule
 from privfed.deep.clustering.bipartition import Linkage, SplitRule
-from privfed.deep.clustering.distances import Metric
 from privfed.deep.clustering.propagation import Propagation, Similarity
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.estimators.parameters import Comparing
+from privfed.deep.estimators.parameters import Comparing, Distances
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.common.checks import check_integer, check_number
 from privfed.estimators.parameters.declaring import parameter, parameters
@@ -119,16 +118,12 @@ class CFL(_Regrouped):
 
 
 @parameters
-class DCFL(_Regrouped):
+class DCFL(Distances, _Regrouped):
     """Clusters that are found anew wherever they no longer fit (Augello, Falzone, Lo Re 2023).
 
     Reveals: `privfed.deep.algorithms.regrouped`.
     """
 
-    metric: Metric = parameter(
-        default="complete",
-        text='distance of updates; "complete" (equation 2), or alone "divergence", "cosine", "euclidean".',
-    )
     similarity: Similarity = parameter(
         default="negative", text='of affinity propagation; "negative" or "negative-squared" distances.'
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from privfed.deep.clustering.distances import Metric
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, Surroundings
 
@@ -103,4 +104,14 @@ class Comparing:
     sketch_error: float | None = parameter(
         default=None,
         text="by which share sketches may change squared distances; None takes whole updates.",
+    )
+
+
+@parameters
+class Distances:
+    """How updates are compared."""
+
+    metric: Metric = parameter(
+        default="complete",
+        text='distance of updates; "complete" (equation 2), or alone "divergence", "cosine", "euclidean".',
     )

@@ -38,6 +38,10 @@ class TorchTrainer:
     """
 
     def __init__(self, module: Any, loss: Loss | None = None) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise ArgumentError(
+                f"model must be one of {', '.join(MODELS.names())}, or a torch module; got {module!r}."
+            )
         self._module = copy.deepcopy(module).double().eval()
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._parameters = [one for one in self._module.parameters() if one.requires_grad]

@@ -13,11 +13,12 @@ from privfed.attacks.base.reading import missing
 from privfed.attacks.registry import ATTACKS, attack_class
 from privfed.core.record.view import View
 from privfed.errors import ArgumentError
-from privfed.estimators.registry import ESTIMATORS, SHORT
+from privfed.estimators.registry import ESTIMATORS, SHORT, TRAINED
 from privfed.metrics import fuzzy_davies_bouldin
 from tests.attacks.populations import mixture
 
 POPULATION = mixture(0, n_clients=4, n_rows=15)
+LABELS = [np.arange(len(rows)) % 2 for rows in POPULATION.clients]
 PRIVATE = Privacy(
     epsilon=2.0, delta=1e-6, unit="record", neighbours="add-remove", domain=Box(-25, 25), noise_seed=0
 )
@@ -33,6 +34,11 @@ def views() -> dict[str, View]:
         if name != "dp":
             fuzzy_davies_bouldin(model.federation_, model.cluster_centers_)
         found[name] = model.transcript_.view("server")
+    for name in TRAINED:
+        kind = ESTIMATORS.find(name)
+        compared = {"merge": "gathered"} if name in ("cfl", "dcfl") else {}
+        trained = kind(n_classes=2, rounds=2, protocol="plain", domain=PRIVATE.domain, **compared)
+        found[name] = trained.fit(POPULATION.clients, LABELS).transcript_.view("server")
     return found
 
 
@@ -48,12 +54,13 @@ def test_the_registered_name_is_the_declared_one(name: str) -> None:
 @pytest.mark.parametrize("name", ATTACKS.names())
 def test_an_attack_reads_just_the_algorithms_that_it_declares(name: str, views: dict[str, View]) -> None:
     kind = attack_class(name)
-    assert kind.algorithms and set(kind.algorithms) <= set(SHORT)
+    known = (*SHORT, *TRAINED)
+    assert kind.algorithms and set(kind.algorithms) <= set(known)
     if not issubclass(kind, PassiveAttack):
         return  # It asks questions of its own, whatever the algorithm is.
     made = kind.prepare(target(client=0, shows_answers=True), {}).attack
-    assert tuple(one for one in SHORT if not missing(made.reads, views[one])) == tuple(
-        one for one in SHORT if one in kind.algorithms
+    assert tuple(one for one in known if not missing(made.reads, views[one])) == tuple(
+        one for one in known if one in kind.algorithms
     )
 
 

@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,16 @@ def test_what_is_not_proven_is_an_error_that_names_the_alternative(make: Any, me
         make().fit(X, y)
 
 
-def test_a_run_by_dp_sgd_is_not_resumed() -> None:
+def test_a_run_by_dp_sgd_is_resumed_only_where_nobody_trains_again(tmp_path: Path) -> None:
+    X, y = clients(4)
+    model = FedAvg(**WORDS, protocol="plain", privacy=RECORDS, run_dir=tmp_path / "run")
+
+    def stop(index: int, ask: Any, total: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_clients(model._gather(X, y, None), watch=stop)
     with pytest.raises(ResumeError, match="fresh noise"):
-        FedAvg(**WORDS, privacy=RECORDS).resume(*clients(4))
+        model.resume(X, y)
+    whole = model.set_params(run_dir=tmp_path / "whole").fit(X, y).models_
+    assert np.array_equal(model.resume(X, y).models_, whole)
