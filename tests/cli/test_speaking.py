@@ -47,8 +47,10 @@ def test_options_of_an_estimator_are_called_like_its_parameters() -> None:
     declared = {option.name for option in click.command()(command).params}
     assert len(declared) > 15 and declared <= words
     composite = {name for option in FIT.params if isinstance(option, Part) for name in option.part_of}
-    assert composite == {"domain", "privacy", "client_names"}
-    assert {"domain", "privacy"} <= words and "client_names" in inspect.signature(DPKMeans.fit).parameters
+    assert composite == {"domain", "privacy", "client_names", "n_classes"}
+    assert {"domain", "privacy", "n_classes"} <= words and "client_names" in inspect.signature(
+        DPKMeans.fit
+    ).parameters
 
 
 @pytest.mark.parametrize(

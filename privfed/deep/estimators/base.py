@@ -35,6 +35,7 @@ from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, ResumeError
 from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
+from privfed.estimators.common.resolved import described
 from privfed.estimators.common.saved import Arrays, Saved
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.registry import stored_name
@@ -132,12 +133,8 @@ class FederatedModel(ModelParameters, Saved):
         self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
     ) -> FederatedModel:
         """Train on named clients; `watch` is called after every sum with its index, question and total."""
-        self._check()
         seed = self._seed(resume)
-        plan = self._plan(seed)
-        if self._by_dp_sgd is not None:
-            check_model(plan, clients.n_features)
-        algorithm = self._algorithm(plan)
+        plan, algorithm = self._planned(clients.n_features, seed)
         self.federation_: Federation = open_federation(
             self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
         )
@@ -150,6 +147,28 @@ class FederatedModel(ModelParameters, Saved):
             remembered(self.federation_, clients, seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
         return self
+
+    def _planned(self, n_columns: int, seed: int) -> tuple[Plan, Algorithm[ModelsOutcome]]:
+        """Check all words; return the plan and the algorithm."""
+        self._check()
+        plan = self._plan(seed)
+        if self._by_dp_sgd is not None:
+            check_model(plan, n_columns)
+        return plan, self._algorithm(plan)
+
+    def request(self, clients: Clients, seed: int) -> FederationRequest:
+        """Return what a fit would ask the federation builder for; nothing is asked.
+
+        Raises:
+            ArgumentError: a word is out of its bounds.
+            PrivacyError: there is no proof for the claim.
+        """
+        plan, algorithm = self._planned(clients.n_features, seed)
+        return self._request(clients, algorithm, plan, seed)
+
+    def resolved(self) -> str:
+        """Return the algorithm that ran, as text; equal texts under equal settings are equal computations."""
+        return described(self._algorithm(self._plan_))
 
     def _seed(self, resume: bool) -> int:
         return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)

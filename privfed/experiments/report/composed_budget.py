@@ -3,7 +3,8 @@
 Each fit keeps its own budget, but a study that clusters the same rows many times spends all of them: the
 budgets of claims for one unit add up. Fits under Gaussian noise compose exactly
 (`privfed.privacy.accounting`). If one of them has Skellam noise, the bound is that of Renyi differential
-privacy (`privfed.privacy.renyi`).
+privacy (`privfed.privacy.renyi`). The curve of a fit by DP-SGD is none of these: its epsilon and delta are
+added as they are (basic composition).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privfed.core.values.guarantee import Mechanism, Unit
+from privfed.deep.estimators.base import FederatedModel
 from privfed.experiments.report.summary import Row
+from privfed.experiments.study.factories import estimator_class
 from privfed.privacy.accounting import gdp_epsilon
 from privfed.privacy.pricing import budget_of
 from privfed.privacy.renyi import renyi_epsilon
@@ -31,7 +34,7 @@ class ComposedBudget:
         rehearsed: how many of them are rehearsals, which protect nobody.
         open_fits: number of fits on the same data without a claim; for a reader of these, no claim holds.
         epsilon: epsilon of all claims together, rounded up.
-        delta: largest delta of the claims.
+        delta: largest delta of the claims, and the sum of those of fits by DP-SGD.
     """
 
     data: str
@@ -70,22 +73,34 @@ def composed_budgets(rows: Sequence[Row]) -> list[ComposedBudget]:
 
 def _of(key: tuple[str, str, str, str], own: Sequence[Row], rows: Sequence[Row]) -> ComposedBudget:
     digest, where, unit, neighbours = key
-    claims = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy is not None]
-    delta = max(claim.delta for claim, _ in claims)
+    noised = [row for row in own if not _by_steps(row)]
+    claims = [(row.setup.privacy, len(row.cells)) for row in noised if row.setup.privacy is not None]
+    stepped = [(row.setup.privacy, len(row.cells)) for row in own if row.setup.privacy and _by_steps(row)]
+    delta = max((claim.delta for claim, _ in claims), default=0.0)
     budgets = [fits * budget_of(claim.mechanism, claim.epsilon, claim.delta) for claim, fits in claims]
     # Slightly increased, to cover float64 rounding of the sum.
     cost = math.fsum(budgets) * (1.0 + 1e-12)
     gaussian = all(claim.mechanism == Mechanism.GAUSSIAN for claim, _ in claims)
     beside = [row for row in rows if row.setup.privacy is None and row.setup.digest == digest]
     beside = [row for row in beside if where in ("", row.setup.labels["partition"])]
+    together = 0.0
+    if claims:
+        together = gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta)
     name = own[0].setup.labels["data"]
     return ComposedBudget(
         data=f"{name} / {where}" if where else name,
         unit=unit,
         neighbours=neighbours,
-        fits=sum(fits for _, fits in claims),
-        rehearsed=sum(fits for claim, fits in claims if claim.rehearsal),
+        fits=sum(fits for _, fits in (*claims, *stepped)),
+        rehearsed=sum(fits for claim, fits in (*claims, *stepped) if claim.rehearsal),
         open_fits=sum(len(row.cells) for row in beside),
-        epsilon=gdp_epsilon(math.sqrt(cost), delta) if gaussian else renyi_epsilon(cost, delta),
-        delta=delta,
+        epsilon=together + math.fsum(fits * claim.epsilon for claim, fits in stepped),
+        delta=delta + math.fsum(fits * claim.delta for claim, fits in stepped),
     )
+
+
+def _by_steps(row: Row) -> bool:
+    """Say whether the fits of a configuration are by DP-SGD."""
+    claimed = row.setup.privacy
+    trains = issubclass(estimator_class(row.setup.estimator), FederatedModel)
+    return trains and claimed is not None and claimed.unit == Unit.RECORD

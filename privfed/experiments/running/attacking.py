@@ -17,9 +17,10 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.roles.conversation import ROUND
 from privfed.core.values.guarantee import Mechanism
+from privfed.deep.estimators.base import FederatedModel
 from privfed.experiments.study.cells import Privately, Setup
 from privfed.experiments.study.datasets import Scene
-from privfed.experiments.study.factories import estimator, secure_sum
+from privfed.experiments.study.factories import estimator, estimator_class, secure_sum
 from privfed.experiments.study.study import Attack
 from privfed.federation.over import open_over
 from privfed.privacy.accounting import gdp_mu
@@ -102,6 +103,9 @@ def attack_run(attack: Attack, setup: Setup, scene: Scene, transcript: Transcrip
         view = without_colluders(view, {i: scene.clients[i] for i in attack.colluding})
         view = replace(view, colluding=())
     target = target_of(attack, scene, setup.privacy, seed)
+    if issubclass(estimator_class(setup.estimator), FederatedModel):
+        # Only runs that train models show labels.
+        target = replace(target, labels=scene.labels, public_labels=scene.public_labels)
     shown = any(one.answers for one in view.sums)
     made = prepared(attack, replace(target, helping=view.colluding, shows_answers=shown))
     whole = _report(made, view, seed)

@@ -6,6 +6,7 @@ import msgspec
 
 from privfed.attacks import ActiveAttack
 from privfed.attacks.registry import attack_class
+from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError, PrivFedError
 from privfed.experiments.running.attacking import prepared, target_of
 from privfed.experiments.study.cells import Setup, attack_label, data_label
@@ -148,7 +149,10 @@ def _agree(setup: Setup, scene: Scene, seed: int) -> None:
         ArgumentError: a parameter is wrong, or parameters do not fit together.
     """
     model = estimator(setup, scene, seed)
-    clients = gather(scene.clients, names=None, domain=scene.domain)
+    clients = gather(scene.clients, y=scene.labels, names=None, domain=scene.domain)
+    if isinstance(model, FederatedModel):
+        model.request(clients, seed).agreed()
+        return
     algorithm = model._algorithm(clients.n_features, seed)
     FederationRequest(
         clients=clients,

@@ -20,12 +20,14 @@ from privfed.attacks.audits import audit_units
 from privfed.attacks.registry import attack_class
 from privfed.core.record.transcript import Began
 from privfed.core.values.domain import FloatArray
+from privfed.deep.estimators.base import FederatedModel
 from privfed.estimators.base import FederatedClusterer
 from privfed.experiments.running.attacking import attack_clients, attack_run
+from privfed.experiments.running.models import values_of_models
 from privfed.experiments.running.scoring import named_metric
 from privfed.experiments.study.cells import Setup, attack_id, metric_id
 from privfed.experiments.study.datasets import Scene, Table, held_rows, load_table, split
-from privfed.experiments.study.factories import estimator
+from privfed.experiments.study.factories import Fitted, estimator
 from privfed.experiments.study.study import Data
 from privfed.federation.clients import gather
 from privfed.metrics import fuzzy_davies_bouldin, inertia, labels_agreement
@@ -75,7 +77,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
     """
     data = msgspec.json.encode(setup.data)
     wanted, found = list(parts), dict[str, Part]()
-    fitted: tuple[Scene, FederatedClusterer] | None = None
+    fitted: tuple[Scene, Fitted] | None = None
 
     def fit() -> tuple[dict[str, Any], dict[str, float]]:
         nonlocal fitted
@@ -85,10 +87,12 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
         with warnings.catch_warnings():
             # The warning is suppressed, as the report shows which fits did not converge and what helps.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit_clients(gather(scene.clients))
+            model.fit_clients(gather(scene.clients, y=scene.labels))
         seconds = time.process_time() - began
         fitted = scene, model
-        central = _central(data, folder, seed if setup.data.public else 0, len(model.cluster_centers_))
+        central = 0.0
+        if isinstance(model, FederatedClusterer):
+            central = _central(data, folder, seed if setup.data.public else 0, len(model.cluster_centers_))
         clients = float(model.federation_.traffic.engine_seconds)
         return _values(setup, scene, model, central), {
             "client_seconds": clients / len(scene.clients),
@@ -108,7 +112,7 @@ def measure(setup: Setup, seed: int, parts: Iterable[str], folder: Path) -> dict
 
 
 def _measurement(
-    name: str, setup: Setup, scene: Scene, model: FederatedClusterer, seed: int
+    name: str, setup: Setup, scene: Scene, model: Fitted, seed: int
 ) -> Callable[[], tuple[dict[str, Any], dict[str, float]]]:
     """Return the function that measures one part: the audit, a named metric, or an attack."""
 
@@ -127,8 +131,13 @@ def _measurement(
 
     for metric in setup.metrics:
         if name == metric_id(metric):
-            return lambda: (named_metric(metric, scene, model.cluster_centers_), {})
+            return lambda: (_metric(metric, scene, model), {})
     return audited if name.startswith("audit:") else attacked
+
+
+def _metric(metric: str, scene: Scene, model: Fitted) -> dict[str, float]:
+    """Return a named metric; none of models, which have no centers."""
+    return {} if isinstance(model, FederatedModel) else named_metric(metric, scene, model.cluster_centers_)
 
 
 def _measured_part(measured: Callable[[], tuple[dict[str, Any], dict[str, float]]]) -> Part:
@@ -143,12 +152,17 @@ def _measured_part(measured: Callable[[], tuple[dict[str, Any], dict[str, float]
         return Part(values={}, timing={}, error=f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: float) -> dict[str, Any]:
+def _values(setup: Setup, scene: Scene, model: Fitted, central: float) -> dict[str, Any]:
     transcript, traffic, n = model.transcript_, model.federation_.traffic, len(scene.clients)
     began = next(iter(transcript.of(Began)))
     spent, claim = model.privacy_spent_, model.privacy_claim_
+    own = (
+        values_of_models(scene, model)
+        if isinstance(model, FederatedModel)
+        else _of_clusters(scene, model, central)
+    )
     values = {
-        **_utility(scene, model.cluster_centers_, central),
+        **own,
         "clients": n,
         "rows": len(scene.pooled),
         "features": scene.pooled.shape[1],
@@ -158,20 +172,26 @@ def _values(setup: Setup, scene: Scene, model: FederatedClusterer, central: floa
         "bytes_up": sum(traffic.up.values()) / n,
         "bytes_down": sum(traffic.down.values()) / n,
         "ran": model.resolved(),
-        "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
-        "converged": model.converged_,
-        "remedy": model.remedy(),
         "opens_to": began.opens_to,
         "reveals": began.reveals,
         "rehearsal": setup.privacy is not None and setup.privacy.rehearsal,
         "against": {} if spent is None else spent.against,
         # A fit has many payments, and they follow from its totals.
         "claim": None if claim is None else {**claim.to_dict(), "payments": []},
-        **_convergence(scene, model.history_, central),
     }
     if setup.privacy is not None:
         values |= {"epsilon": setup.privacy.epsilon, "delta": setup.privacy.delta}
     return values
+
+
+def _of_clusters(scene: Scene, model: FederatedClusterer, central: float) -> dict[str, Any]:
+    return {
+        **_utility(scene, model.cluster_centers_, central),
+        "centers": sha256(model.cluster_centers_.tobytes()).hexdigest()[:16],
+        "converged": model.converged_,
+        "remedy": model.remedy(),
+        **_convergence(scene, model.history_, central),
+    }
 
 
 def _utility(scene: Scene, centers: FloatArray, central: float) -> dict[str, float]:

@@ -51,6 +51,7 @@ class Scene:
         clients: rows of each client, by position.
         labels: labels of these rows, or None.
         public: rows that no client has, (n, n_features); None if none are held back.
+        public_labels: labels of these, or None.
         domain: declared domain, or None.
     """
 
@@ -58,6 +59,7 @@ class Scene:
     labels: list[IntArray] | None
     public: FloatArray | None
     domain: Box | None
+    public_labels: IntArray | None = None
 
     @property
     def pooled(self) -> FloatArray:
@@ -219,6 +221,7 @@ def split(data: Data, table: Table, how: Partition, seed: int) -> Scene:
         None if labels is None else [labels[own] for own in parts],
         public,
         domain,
+        None if public is None or table.labels is None else table.labels[held_back],
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from privfed.core.roles.secure_sum import SecureSum
+from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.registry import ESTIMATORS
@@ -77,19 +78,35 @@ def metric_function(name: str) -> Callable[..., float]:
     return found
 
 
-def estimator_class(name: str) -> type[FederatedClusterer]:
+Fitted = FederatedClusterer | FederatedModel
+"""What a study fits: clusters of rows, or models."""
+
+
+def estimator_class(name: str) -> type[Fitted]:
     """Return the class of estimators that a study's file names, registered or as "module:Class".
 
     Raises:
         ArgumentError: there is no such class.
     """
     kind = ESTIMATORS.resolve(name)
-    if isinstance(kind, type) and issubclass(kind, FederatedClusterer):
+    if isinstance(kind, type) and issubclass(kind, FederatedClusterer | FederatedModel):
         return kind
     raise ArgumentError(f"estimator must be a class of estimators, such as DWFKMeans; got {name!r}.")
 
 
-def estimator(setup: Setup, scene: Scene, seed: int) -> FederatedClusterer:
+def _of_models(model: FederatedModel, setup: Setup, scene: Scene) -> dict[str, Any]:
+    """Return what estimators of models take from the data: how many classes there are.
+
+    Raises:
+        ArgumentError: the rows have no labels.
+    """
+    if scene.labels is None:
+        raise ArgumentError("training needs labels: take data with labels (label = ... in [[data]]).")
+    known = 1 + max((int(own.max()) for own in scene.labels if len(own)), default=1)
+    return {} if "n_classes" in setup.words else {"n_classes": max(2, known)}
+
+
+def estimator(setup: Setup, scene: Scene, seed: int) -> Fitted:
     """Return the unfitted estimator of a cell."""
     privately = setup.privacy
     privacy = None
@@ -101,7 +118,9 @@ def estimator(setup: Setup, scene: Scene, seed: int) -> FederatedClusterer:
             # Studies compare loose guarantees with tight ones on purpose, so the warning is suppressed.
             warnings.simplefilter("ignore", UserWarning)
             privacy = Privacy(**words, domain=scene.domain, noise_seed=seed if privately.rehearsal else None)
-    made: FederatedClusterer = make(estimator_class(setup.estimator), setup.words)
+    made: Fitted = make(estimator_class(setup.estimator), setup.words)
+    if isinstance(made, FederatedModel):
+        made.set_params(**_of_models(made, setup, scene))
     domain = None if privacy is not None else scene.domain
     made.set_params(protocol=secure_sum(setup), privacy=privacy, domain=domain, random_state=seed)
     return made

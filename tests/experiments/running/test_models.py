@@ -1,0 +1,130 @@
+"""Studies fit, attack and report estimators of models like any other."""
+
+from pathlib import Path
+
+import pytest
+
+from privfed.experiments.report.composed_budget import composed_budgets
+from privfed.experiments.report.report import write_report
+from privfed.experiments.running.measure import measure
+from privfed.experiments.running.planning import Plan, plan
+from privfed.experiments.running.store import Store
+from privfed.experiments.study.located import StudyError
+from privfed.experiments.study.reading import parse_study
+from privfed.privacy.claim import PrivacySpent
+
+STUDY = """\
+name = "Models"
+seeds = 1
+metrics = ["accuracy", "silhouette"]
+
+[[data]]
+source = "iris"
+low = 0.0
+high = 8.0
+public = 0.3
+
+[[partition]]
+clients = 5
+
+[[algorithm]]
+estimator = "FedAvg"
+rounds = 2
+learning_rate = 0.05
+
+[[algorithm]]
+name = "DCFL"
+estimator = "dcfl"
+merge = "gathered"
+rounds = 2
+learning_rate = 0.05
+sample_rate = 0.5
+noise_multiplier = 4.0
+rows_per_client = 20
+
+[[algorithm]]
+name = "DWF"
+estimator = "DWFKMeans"
+n_clusters = 3
+max_iter = 2
+
+[[sum]]
+protocol = "plain"
+
+[[privacy]]
+epsilon = inf
+
+[[privacy]]
+epsilon = [4.0, 8.0]
+delta = 1e-5
+noise = "local"
+algorithms = ["DCFL"]
+
+[[attack]]
+kind = "model-membership"
+
+[[attack]]
+kind = "SketchLinkage"
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, Store]:
+    folder = tmp_path_factory.mktemp("study")
+    checked, store = plan(parse_study(STUDY, "study.toml"), folder), Store(folder)
+    for setup in checked.setups:
+        store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), folder))
+    return folder, checked, store
+
+
+def test_cells_of_models_are_fitted_attacked_and_reported(run: tuple[Path, Plan, Store]) -> None:
+    folder, checked, store = run
+    rows = write_report(folder, checked, store)
+    assert [row.errors for row in rows] == [[]] * 5
+    fedavg, clear, *noised, dwf = rows
+    for row in (fedavg, clear, *noised):
+        assert 0.2 < row.stats["accuracy"].mean <= 1.0 and "score_ratio" not in row.stats
+        assert row.ran.startswith(("Averaging(plan=", "RegroupedLearning(plan="))
+        assert "model-membership" in row.attacks
+    assert "sketch-linkage" in clear.attacks and "score_ratio" in dwf.stats
+    assert set(dwf.not_applicable) == {"model-membership", "sketch-linkage"}
+    assert set(fedavg.not_applicable) == {"sketch-linkage"}
+    page = (folder / "report.html").read_text()
+    assert "Poisson-sampled" in page and "accuracy" in page
+
+
+def test_what_a_cell_claims_is_what_dp_sgd_claims(run: tuple[Path, Plan, Store]) -> None:
+    folder, checked, store = run
+    claims = [row.claim for row in write_report(folder, checked, store)]
+    assert [one is not None for one in claims] == [False, False, True, True, False]
+    assert isinstance(claims[2], PrivacySpent) and claims[2].rehearsal and claims[2].epsilon == 4.0
+    assert "not private: a rehearsal of epsilon 4" in claims[2].line
+
+
+def test_fits_by_dp_sgd_compose_by_adding_up(run: tuple[Path, Plan, Store]) -> None:
+    folder, checked, store = run
+    (together,) = composed_budgets(write_report(folder, checked, store))
+    assert (together.epsilon, together.delta, together.fits) == (12.0, 2e-5, 2)
+    assert together.rehearsed == 2 and together.open_fits == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("rounds = 2", "rounds = 0"), "rounds"),
+        (('source = "iris"', 'source = "mixture"\nrows = 50'), ""),
+        (("rows_per_client = 20", "n_clusters = 2"), "n_clusters is no parameter"),
+        (('merge = "gathered"', 'merge = "slotted"'), "slots"),
+        (("noise_multiplier = 4.0", "noise_multiplier = 0.6"), "pays for"),
+        (("public = 0.3", "public = 0.0"), "public"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    change: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    text = STUDY.replace(*change, 1)
+    if not message:
+        plan(parse_study(text, "study.toml"), tmp_path)
+        return
+    with pytest.raises(StudyError, match=message):
+        plan(parse_study(text, "study.toml"), tmp_path)
