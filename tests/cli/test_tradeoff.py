@@ -40,6 +40,7 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_study_runs_resumes_and_is_compared_with_a_grown_one(invoke, study: Path, tmp_path: Path) -> None:
     with umask(0):
         first = invoke("tradeoff", study, "--out", tmp_path / "a", "--jobs", 1)

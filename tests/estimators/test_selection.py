@@ -53,7 +53,7 @@ def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(sorted(set(SHORT) - {"dp"}), "ewf", "fuzzy")
+    "name", slow_but(sorted(set(SHORT) - {"dp"}), "ewf")
 )  # tests/estimators/test_private.py has "dp"
 def test_every_named_algorithm_can_be_judged_by_every_index(five: Clients, name: str) -> None:
     words = {"protocol": "plain", "domain": Box(-5, 40), "max_iter": 15}
@@ -285,6 +285,7 @@ def test_a_federation_keeps_its_own_words(five: Clients) -> None:
 # --- a folder ---
 
 
+@pytest.mark.slow
 def test_each_number_has_its_own_folder_and_a_stopped_selection_goes_on(
     five: Clients, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_the_better_half_is_kept(study: Any) -> None:
     np.testing.assert_array_equal(study.kept(found, *jobs[0][:5])[:, 0], [1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_a_run_of_k_fed_that_has_too_few_centroids_is_left_out(study: Any, tmp_path: Path) -> None:
     job = study.Job("synthetic", 4000, "iid", study.K_FED, 1, 0)
     _, score, _ = study.measured(job, None, study.QUICK)

@@ -22,7 +22,7 @@ def finished(small: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the small study, run undisturbed and reported."""
     folder = tmp_path_factory.mktemp("study")
     store = Store(folder)
-    run(small, store, missing(small, store), 2, silent)
+    run(small, store, missing(small, store), 1, silent)
     assert not missing(small, store)
     write_report(folder, small, store)
     return folder

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
@@ -302,9 +302,15 @@ def _fits(value: object, hint: Any) -> bool:
     return type(value) in allowed or (float in allowed and type(value) is int)
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the annotations of a kind of question or part: evaluated once, not for every message."""
+    return get_type_hints(kind)
+
+
 def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     """Build a dataclass from the values under a prefix, each checked against its annotation."""
-    hints, built = get_type_hints(kind), {}
+    hints, built = _hints(kind), {}
     for one in fields(kind):
         name, hint = prefix + one.name, hints[one.name]
         value = values.pop(name)

@@ -83,6 +83,7 @@ def test_plain_counts_tell_who_holds_a_cluster():
     assert report.linked
 
 
+@pytest.mark.slow
 def test_totals_of_changing_cohorts_tell_it_too_and_those_of_everyone_do_not():
     population = mixture(1, n_clients=12, concentration=0.2)
     sampled = membership(population, protocol="masked", max_iter=25, clients_per_round=5)

@@ -36,9 +36,10 @@ def test_weak_noise_gives_rows_that_the_exact_attack_cannot_claim() -> None:
     assert right / claims >= 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_rows", "seeds"),
-    [(6, (3,)), pytest.param(12, (3, 4), marks=pytest.mark.slow)],
+    [(6, (3,)), (12, (3, 4))],
     ids=["6 rows", "12 rows"],
 )
 def test_less_noise_brings_guesses_nearer(n_rows: int, seeds: tuple[int, ...]) -> None:
@@ -64,7 +65,7 @@ def beyond_chance(scene: Scene, right: float, client: int | None) -> bool:
 @pytest.mark.parametrize(
     ("scene", "kind", "client", "words"),
     [
-        pytest.param(mixed(0, 6), DPKMeans, 0, {"n_sweeps": 10}, id="local noise, 6 rows"),
+        pytest.param(mixed(0, 6), DPKMeans, 0, {"n_sweeps": 5}, id="local noise, 6 rows"),
         *(
             pytest.param(scene, kind, client, words, id=name, marks=pytest.mark.slow)
             for name, scene, kind, client, words in [

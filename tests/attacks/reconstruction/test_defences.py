@@ -130,6 +130,7 @@ def test_equal_weights_hide_nothing_from_linkage():
     assert found["linkage"].recovered > 3 * found["linkage"].baseline
 
 
+@pytest.mark.slow
 def test_two_decimals_hide_nothing_of_whole_numbers():
     # docs/attacks/not-sufficient.md: a mean of below 100 whole numbers, to two decimals, gives their sum.
     clients = digits(0)

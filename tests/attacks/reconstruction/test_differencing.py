@@ -129,6 +129,7 @@ def test_one_run_gives_little_and_what_it_gives_is_right() -> None:
     assert right == claims > 0
 
 
+@pytest.mark.slow
 def test_totals_of_a_secure_sum_give_rows_of_unnamed_clients() -> None:
     clients = real("iris", 0)
     model = fitted(clients, 10, 0, n_init=10, protocol="masked")
@@ -157,6 +158,7 @@ def test_colluders_answers_are_taken_out_first() -> None:
     assert report.recovered >= 0.9 * report.bound
 
 
+@pytest.mark.slow
 def test_minimum_counts_hide_cells_and_not_all_rows() -> None:
     clients = real("wine", 0)
     model = fitted(clients, 10, 0, n_init=10, policy=ClientPolicy(min_count=2))
@@ -187,7 +189,10 @@ def after_local_steps(
     return recovered, bounds, right
 
 
-@pytest.mark.parametrize(("name", "init", "share"), [("wine", "kfed", 0.9), ("iris", "coreset", 0.7)])
+@pytest.mark.parametrize(
+    ("name", "init", "share"),
+    [pytest.param("wine", "kfed", 0.9, marks=pytest.mark.slow), ("iris", "coreset", 0.7)],
+)
 def test_several_local_steps_leave_rounds_at_rest(name: str, init: str, share: float) -> None:
     recovered, bounds, right = after_local_steps(name, init, range(2))
     assert right >= 0.95

@@ -110,6 +110,7 @@ def test_a_kfed_start_shows_more_rows_than_the_rounds() -> None:
     assert report.bound >= report.recovered > rounds + 0.05
 
 
+@pytest.mark.slow
 def test_what_clusterings_say_is_what_their_rows_say() -> None:
     clients = mixture(0, 100, 2)[0]
     view = fitted(clients, 10, 0, n_init=5, max_iter=20, tol=0).transcript_.view("server")

@@ -31,6 +31,7 @@ def test_without_counts_the_prior_stays() -> None:
     np.testing.assert_allclose(weights, 0.2)
 
 
+@pytest.mark.slow
 def test_it_comes_nearer_than_a_fresh_sample_of_the_client() -> None:
     clients, others = mixture(0, 200, 2, components=8, alpha=0.3)
     model = fitted(clients, 10, 0, max_iter=20, tol=0)

@@ -57,6 +57,7 @@ def test_dp_sgd_at_every_client_is_claimed_against_everybody() -> None:
     assert [payment.share for payment in claim.payments] == pytest.approx([1 / 6] * 6)
 
 
+@pytest.mark.slow
 def test_without_a_given_noise_the_least_is_taken() -> None:
     X, y = clients(4)
     fitted = FedAvg(**{**WORDS, "noise_multiplier": None}, protocol="plain", privacy=RECORDS).fit(X, y)
