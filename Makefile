@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
 	touch $@
 
 install-deep: ## The same, and torch and Opacus for privfed.deep (a large download)

@@ -14,9 +14,10 @@ import numpy as np
 from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.attacks.base.bounds import Cells
 from privfed.attacks.base.measures import IntArray
+from privfed.core.asking.stack import Stacked
 from privfed.core.asking.statistics import Statistics
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.numerics.local_kmeans import local_updates
 
 # Chosen on breast_cancer for two, three and five steps, where .2, .5 and .9 of the rounds had converged.
@@ -82,7 +83,7 @@ def _steps(question: WeightedCentroids, rows: FloatArray, n_steps: int) -> Float
     if n_steps == 0:
         return question.centers
     update = local_updates(
-        [rows],
+        Stacked.of([rows]),
         question.centers,
         local_iter=n_steps,
         local_tol=question.local_tol,

@@ -18,7 +18,7 @@ from privfed.attacks.base.measures import IntArray, matched_rmse, matches, sprea
 from privfed.attacks.base.report import Report, Status, projected
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 
 NEAR = 0.05
 """A claim is near a row if it lies within this many standard deviations in every feature."""

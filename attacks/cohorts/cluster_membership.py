@@ -24,7 +24,7 @@ from privfed.attacks.base.results import Result, Truth
 from privfed.core.asking.question import Question
 from privfed.core.record.view import SumView, View
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.lloyd import LloydSums
 
 _EVENNESS = 1e-3

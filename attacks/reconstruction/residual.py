@@ -8,7 +8,7 @@ import numpy.typing as npt
 from privfed.attacks.base.evidence import Observation
 from privfed.attacks.base.measures import IntArray
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -44,7 +44,8 @@ from privfed.federation.builder import (
 )
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, is_client_list
-from privfed.numerics.distances import assign, squared_distances
+from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.steps import assign
 
 
 @parameters

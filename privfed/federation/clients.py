@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from privfed.core.asking.question import ClientData
+from privfed.core.asking.stack import Stack
 from privfed.core.connection import Engine, Members
-from privfed.core.values.domain import Domain, FloatArray
+from privfed.core.values.domain import Domain, FloatArray, frozen, frozen_array
 from privfed.errors import ArgumentError, DataError, PrivacyError
 
 
@@ -202,7 +204,7 @@ def _table(X: Any, name: str) -> FloatArray:
     # This replaces scikit-learn's check, whose messages quote values.
     try:
         table = np.asarray(X)
-        rows = table.astype(np.float64) if table.dtype.kind in "buifO" else None
+        rows = np.asarray(table, dtype=np.float64) if table.dtype.kind in "buifO" else None
     except (ValueError, TypeError):
         rows = None
     if rows is None:
@@ -247,10 +249,14 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
     if len(named) != len(X):
         raise DataError(f"{len(named)} names do not fit {len(X)} clients; pass one name a client.")
     labels = [None] * len(X) if y is None else list(y)
-    data = tuple(
-        ClientData(_table(one, name), _codes(own)) for one, name, own in zip(X, named, labels, strict=True)
-    )
+    tables = [_table(one, name) for one, name in zip(X, named, strict=True)]
+    _check_columns(named, [table.shape[1] for table in tables])
+    data = _clients(Stack.of(tables), list(map(_codes, labels)))
     return Clients(named, data, None, _columns(X, named))
+
+
+def _clients(stack: Stack, labels: Sequence[npt.NDArray[np.int64] | None]) -> tuple[ClientData, ...]:
+    return tuple(ClientData(stack.part(i), own, stack=stack, place=i) for i, own in enumerate(labels))
 
 
 def _whole_table(X: Any, private: bool) -> FloatArray:
@@ -282,20 +288,27 @@ def _from_table(table: FloatArray, groups: Any, y: Any, names: tuple[str, ...] |
         )
     # The position of each row's client in `names`, where some clients may have no rows.
     owner = np.array([positions[name] for name in found], dtype=np.intp)[owner]
-    rows = tuple(np.flatnonzero(owner == i) for i in range(len(names)))
-    data = tuple(ClientData(table[own], None if labels is None else labels[own]) for own in rows)
-    return Clients(names, data, rows)
+    ends = np.cumsum(np.bincount(owner, minlength=len(names)))
+    order = np.argsort(owner, kind="stable")
+    rows = tuple(np.split(order, ends[:-1]))
+    # Rows that lie client by client are not moved, and a table that nobody can write to is not copied.
+    table = frozen_array(table if (np.diff(owner) >= 0).all() else frozen(table[order]))
+    stack = Stack(table, np.concatenate([[0], ends]).astype(np.int64))
+    return Clients(names, _clients(stack, [None if labels is None else labels[own] for own in rows]), rows)
 
 
 def _check_alike(clients: Clients) -> None:
-    repeated = sorted({name for name in clients.names if clients.names.count(name) > 1})
+    repeated = sorted(name for name, times in Counter(clients.names).items() if times > 1)
     if repeated:
         raise DataError(f"client names must differ; repeated: {', '.join(repeated)}.")
-    for name, data in zip(clients.names, clients.here, strict=True):
-        if data.n_features != clients.n_features:
+
+
+def _check_columns(names: Sequence[str], widths: Sequence[int]) -> None:
+    for name, width in zip(names, widths, strict=True):
+        if width != widths[0]:
             raise DataError(
-                f"client {name} has {data.n_features} columns, client {clients.names[0]} has "
-                f"{clients.n_features}; all clients need the same columns."
+                f"client {name} has {width} columns, client {names[0]} has {widths[0]}; all clients need the "
+                "same columns."
             )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import in_one_stack
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.roles.engine import Client
 from privfed.core.roles.secure_sum import SecureSum
@@ -61,7 +62,7 @@ class Simulation(Engine):
         private = configuration.privacy is not None
         positions = range(len(configuration.clients))
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
-        data = [rows_in_domain(own, configuration, opening.domain) for own in opening.data]
+        data = in_one_stack([rows_in_domain(own, configuration, opening.domain) for own in opening.data])
         logs = self._logs(configuration, opening.folder)
         pool = Pool(data, configuration.clients, configuration.seed, [logs.of(i) for i in positions])
         clients: dict[int, Client] = {}

@@ -18,7 +18,8 @@ from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges
-from privfed.numerics.distances import IntArray, assign
+from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.steps import assign
 from privfed.privacy.privacy import Privacy
 from privfed.questions.cluster_spread import (
     LARGEST_POWER,

@@ -5,14 +5,18 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, Algorithm 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.core.asking.coarseness import Coarseness
+from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest, squared_distances
+from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.steps import groups, step
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,48 +55,30 @@ class LocalUpdate:
         )
 
 
-class _Stack:
-    """Stacked rows of several clients, each client's centroids, and how many rows each is the mean of."""
+class _Group:
+    """Some stacked clients, each one's centroids, and how many rows each is the mean of."""
 
-    def __init__(self, clients: Sequence[FloatArray], centers: FloatArray) -> None:
-        self.clients = clients
-        self.rows = clients[0] if len(clients) == 1 else np.concatenate(clients)
-        self.owner = np.repeat(np.arange(len(clients)), [len(rows) for rows in clients])
-        self.n_clusters = len(centers)
-        self.centers = np.repeat(centers[None], len(clients), axis=0)
+    def __init__(self, held: Stacked, centers: FloatArray) -> None:
+        self.held, self.received = held, centers
+        self.centers = np.repeat(centers[None], len(held.places), axis=0)
         self.behind = np.zeros(self.centers.shape[:2])
 
-    def assign(self) -> IntArray:
-        """Return each row's nearest centroid among its client's own."""
-        if self.rows.shape[1] > FEW_FEATURES:
-            return np.concatenate(
-                [assign(rows, own) for rows, own in zip(self.clients, self.centers, strict=True)]
-            )
-        distances = np.empty((len(self.rows), self.n_clusters))
-        for j in range(self.n_clusters):
-            difference = self.rows - self.centers[self.owner, j]
-            np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
-        return nearest(distances)
-
-    def step(self, active: np.ndarray) -> FloatArray:
+    def step(self, active: Flags, number: int) -> FloatArray:
         """Move the active clients' centroids to the means of their rows; return the counts of all clients.
 
         A centroid without rows stays where it is (section 2.4).
         """
-        labels = self.assign()
-        counts, sums = cell_sums(
-            self.rows, self.owner * self.n_clusters + labels, self.centers.shape[0] * self.n_clusters
-        )
-        counts = counts.reshape(self.centers.shape[:2])
-        held = (counts > 0) & active[:, None]
-        means = sums.reshape(self.centers.shape)[held] / counts[held][:, None]
-        self.centers[held] = means
+        counts = np.zeros(self.behind.shape)
+        own = self.centers[active] if number else self.received[None]
+        counts[active], sums = step(self.held.only(active), own, number=number)
+        held = counts > 0
+        self.centers[held] = sums[held[active]] / counts[held][:, None]
         self.behind[held] = counts[held]
         return counts
 
 
 def local_updates(
-    clients: Sequence[FloatArray],
+    clients: Stacked,
     centers: FloatArray,
     *,
     local_iter: int,
@@ -102,7 +88,7 @@ def local_updates(
     """Do at most `local_iter` k-means steps on each client from the same centroids.
 
     Args:
-        clients: rows of each client, float64 of shape (n_i, n_features).
+        clients: the clients' rows.
         centers: global centroids, float64 of shape (n_clusters, n_features).
         local_iter: most steps.
         local_tol: a client stops once its centroids move by less (Frobenius norm); None never.
@@ -112,31 +98,41 @@ def local_updates(
     Returns:
         One update a client, in order.
     """
-    stack = _Stack(clients, centers)
-    active = np.ones(len(clients), dtype=bool)
-    first_counts = None
-    for _ in range(local_iter):
-        before = stack.centers.copy()
-        counts = stack.step(active)
-        first_counts = counts if first_counts is None else first_counts
+    return [
+        update
+        for held in groups(clients)
+        for update in _updates(_Group(held, centers), local_iter, local_tol, relocate_empty)
+    ]
+
+
+def _updates(
+    group: _Group, local_iter: int, local_tol: float | None, relocate_empty: bool
+) -> list[LocalUpdate]:
+    active, first_counts = np.ones(len(group.centers), dtype=np.bool_), group.behind
+    for number in range(local_iter):
+        before = group.centers.copy()
+        counts = group.step(active, number)
+        first_counts = first_counts if number else counts
         if relocate_empty:
-            _relocate(stack, counts, active)
+            _relocate(group, counts, active)
         if local_tol is not None:
-            moved = np.sqrt(((stack.centers - before) ** 2).sum(axis=(1, 2)))
+            moved = np.sqrt(((group.centers - before) ** 2).sum(axis=(1, 2)))
             active &= moved >= local_tol
-            if not active.any():
-                break
-    if first_counts is None:
-        raise ValueError("local_iter is at least 1")
-    parts = zip(stack.centers, first_counts, stack.behind, strict=True)
-    return [LocalUpdate(own, held, centers, behind) for own, held, behind in parts]
+        elif not relocate_empty and np.array_equal(group.centers, before):
+            # From the same centroids, all further steps lead to the same.
+            break
+        if not active.any():
+            break
+    parts = zip(group.centers, first_counts, group.behind, strict=True)
+    return [LocalUpdate(own, held, group.received, behind) for own, held, behind in parts]
 
 
-def _relocate(stack: _Stack, counts: FloatArray, active: np.ndarray) -> None:
+def _relocate(group: _Group, counts: FloatArray, active: Flags) -> None:
+    parts = group.held.parts
     for client in np.flatnonzero(active & (counts == 0).any(axis=1)).tolist():
-        rows, own = stack.clients[client], stack.centers[client]
+        rows, own = parts[client], group.centers[client]
         empty = np.flatnonzero(counts[client] == 0)
         distance = squared_distances(rows, own[counts[client] > 0]).min(axis=1)
         farthest = np.argsort(-distance, kind="stable")[: len(empty)]
         own[empty[: len(farthest)]] = rows[farthest]
-        stack.behind[client, empty[: len(farthest)]] = 1.0
+        group.behind[client, empty[: len(farthest)]] = 1.0

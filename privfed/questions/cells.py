@@ -22,7 +22,8 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray, cell_sums
+from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import cell_sums
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
 from privfed.questions.ranges import ROW_BINS, Located
 

@@ -26,7 +26,9 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.alone import lengths
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray, assign_alone, cell_sums, nearest, squared_differences_alone
+from privfed.numerics.distances import IntArray, nearest, squared_differences_alone
+from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.inertia import SLACK, largest_distance
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
@@ -116,7 +118,7 @@ class ClusterDistances(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign_alone(rows, self.centers)
+        labels = assign(rows, self.centers)
         distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
         count, total = self.summed(labels, distance**self.power)
         return Statistics(count=count, distance=total)
@@ -199,7 +201,7 @@ class ClusterScatter(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign_alone(rows, self.centers)
+        labels = assign(rows, self.centers)
         # Offsets from centers are short, even where the data lies far from the origin.
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
         distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)

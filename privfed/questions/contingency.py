@@ -19,7 +19,7 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question, reg
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import assign_alone
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.lloyd import check_centers
 
 
@@ -66,7 +66,7 @@ class Contingency(Question):
         table = np.zeros((self.n_labels, len(self.centers)))
         if client.labels is not None:
             known = (client.labels >= 0) & (client.labels < self.n_labels)
-            np.add.at(table, (client.labels[known], assign_alone(client.features[known], self.centers)), 1.0)
+            np.add.at(table, (client.labels[known], assign(client.features[known], self.centers)), 1.0)
         return table
 
 

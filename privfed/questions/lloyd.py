@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, RowCounts
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register, stacked
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import assign_each, cell_sums
+from privfed.numerics.kernels.steps import step
 
 SLACK = 1.0 + 2.0**-26
 """Ranges of sums are widened by this factor, so that rounding in a float64 sum is never clipped."""
@@ -85,13 +85,5 @@ class LloydSums(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients in one pass."""
-        k, rows = len(self.centers), [client.features for client in clients]
-        stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        owner = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-        labels = assign_each(rows, stacked, self.centers)
-        counts, sums = cell_sums(stacked, owner * k + labels, len(rows) * k)
-        shape = (len(rows), k, stacked.shape[1])
-        return [
-            Statistics(count=count, sum=total)
-            for count, total in zip(counts.reshape(shape[:2]), sums.reshape(shape), strict=True)
-        ]
+        counts, sums = step(stacked(clients), self.centers[None])
+        return [Statistics(count=count, sum=total) for count, total in zip(counts, sums, strict=True)]

@@ -25,7 +25,9 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation
 from privfed.core.stored.held import held
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.numerics.distances import IntArray, assign, cell_sums
+from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.cells import Cells
 from privfed.questions.lloyd import RESOLUTION, check_centers, sums_entry
 

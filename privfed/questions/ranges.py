@@ -103,25 +103,30 @@ class FeatureRanges(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        return [self._one(client.features) for client in clients]
+        return [self._one(client.features, client.extremes) for client in clients]
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
         """Answer for several clients; instead of extremes, report values that `min_count` rows reach."""
-        answers = [self._one(client.features, coarseness.min_count) for client in clients]
+        answers = [self._one(one.features, _reached(one.features, coarseness.min_count)) for one in clients]
         return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
 
-    def _one(self, rows: FloatArray, reached_by: int = 1) -> Statistics:
-        """Answer for one client; its range is that which `reached_by` rows reach or exceed at each end."""
+    def _one(self, rows: FloatArray, extremes: FloatArray) -> Statistics:
+        """Answer for one client, with the lowest and highest values of its range."""
         row_bins = np.zeros(ROW_BINS)
         row_bins[min((len(rows) - 1).bit_length(), ROW_BINS - 1)] = 1.0
         found: dict[str, npt.ArrayLike] = {}
         if self.find_ranges:
-            ordered = np.partition(rows, (reached_by - 1, len(rows) - reached_by), axis=0)
-            low, high = ordered[reached_by - 1], ordered[len(rows) - reached_by]
+            low, high = extremes
             found["extremes"] = _marks(low, self._parts) + _marks(high, self._parts)
         return Statistics(**found, row_bins=row_bins, rows=[len(rows)], sum=rows.sum(axis=0))
+
+
+def _reached(rows: FloatArray, by: int) -> FloatArray:
+    """Return the values that `by` rows reach or exceed at each end, float64 of shape (2, n_features)."""
+    ordered = np.partition(rows, (by - 1, len(rows) - by), axis=0)
+    return ordered[[by - 1, len(rows) - by]]
 
 
 def _marks(values: FloatArray, parts: int) -> FloatArray:

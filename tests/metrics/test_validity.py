@@ -14,7 +14,7 @@ from privfed.core.record.transcript import Asked, Exchanged
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.federation.over import open_over
 from privfed.metrics.local_clusters import LocalClusters, local_cluster_counts
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.local_clusters import local_clusters
 from tests.reference import validity_reference as oracle
 

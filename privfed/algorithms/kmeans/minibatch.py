@@ -38,7 +38,9 @@ from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import FEW_FEATURES, IntArray, assign, cell_sums, nearest
+from privfed.numerics.distances import FEW_FEATURES, IntArray, nearest
+from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.steps import assign
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
 from privfed.questions.ranges import Located, range_phases

@@ -15,7 +15,7 @@ import numpy as np
 from privfed.algorithms.kmeans.weightings import is_known, known_weightings, weights_by
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register, stacked
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
@@ -47,7 +47,7 @@ class _LocalSteps(Question):
     def updates(self, clients: Sequence[ClientData]) -> list[LocalUpdate]:
         """Return each client's local update."""
         return local_updates(
-            [client.features for client in clients],
+            stacked(clients),
             self.centers,
             local_iter=self.local_iter,
             local_tol=self.local_tol,

@@ -42,7 +42,8 @@ from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError
-from privfed.numerics.distances import FEW_FEATURES, cell_sums
+from privfed.numerics.distances import FEW_FEATURES
+from privfed.numerics.kernels.interpreted import cell_sums
 from privfed.numerics.weighted_kmeans import (
     MOST_DISTANCES,
     lloyd,

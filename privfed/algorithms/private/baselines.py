@@ -30,7 +30,8 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.alone import squared_lengths
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.numerics.distances import IntArray
-from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums, check_point, nearest_centers
+from privfed.numerics.kernels.steps import assign
+from privfed.questions.bounded.bounded_sums import RelativeSums, SizeSums, check_point
 
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 7
 _RHO = 0.225
@@ -56,7 +57,7 @@ class RowSums(RelativeSums):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's nearest center, and its offset from the point."""
-        return nearest_centers(rows, self.centers), rows - self.origin
+        return assign(rows, self.centers), rows - self.origin
 
 
 @register
@@ -76,7 +77,7 @@ class NearSums(RelativeSums):
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's nearest center and its offset; for rows beyond, the last cell and zero."""
-        labels = nearest_centers(rows, self.centers)
+        labels = assign(rows, self.centers)
         offsets = rows - self.centers[labels]
         beyond = squared_lengths(offsets) > self.radius**2
         offsets[beyond] = 0.0

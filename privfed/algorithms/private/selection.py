@@ -26,7 +26,7 @@ from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.core.values.guarantee import Unit
 from privfed.errors import PrivacyError
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.numerics.memberships import memberships
 from privfed.questions.fuzzy_spread import index_from
 

@@ -26,7 +26,7 @@ from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.cells import CellSums, cell_layout, cells_form
 from privfed.questions.local_points import (

@@ -25,7 +25,7 @@ from privfed.data import load_features
 from privfed.data.writing import write_table
 from privfed.errors import ArgumentError
 from privfed.estimators.saving import load
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.privacy.claim import PrivacySpent
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.stack import Stack, Stacked
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names.definitions import same_definition
 from privfed.core.names.own_questions import PLACES
@@ -52,22 +53,35 @@ class ClientData:
         labels: int64 codes of shape (n_rows,), or None.
         cache: what questions keep between sums (local centroids, clipped rows); it never leaves the client.
         errors: errors in whose place zeros were answered (`Noised`), for the client's own log.
+        stack: the table in which the rows lie with those of other simulated clients, or None.
+        place: position of the client in the stack.
     """
 
     features: FloatArray
     labels: npt.NDArray[np.int64] | None = None
     cache: dict[object, object] = field(default_factory=dict, repr=False)
     errors: list[BaseException] = field(default_factory=list, repr=False)
+    stack: Stack | None = field(default=None, repr=False)
+    place: int = 0
 
     def __post_init__(self) -> None:
-        features = frozen_array(self.features)
+        features = frozen_array(self.features) if self.stack is None else self.features
         if features.ndim != 2 or features.shape[1] == 0:
             raise DataError(f"a client's data needs rows and columns, got shape {features.shape}.")
-        if not np.isfinite(features).all():
-            raise DataError("a client's data holds NaN or infinity; drop or impute these rows.")
         object.__setattr__(self, "features", features)
+        # Extremes are kept, for ranges; they are NaN or infinite where a value is.
+        if self.n_rows and not np.isfinite(self.extremes).all():
+            raise DataError("a client's data holds NaN or infinity; drop or impute these rows.")
         if self.labels is not None and np.shape(self.labels) != (features.shape[0],):
             raise DataError(f"{np.shape(self.labels)} labels do not fit {features.shape[0]} rows.")
+
+    @property
+    def extremes(self) -> FloatArray:
+        """Smallest and largest value of each feature, float64 of shape (2, n_features), if there are rows."""
+        if "extremes" not in self.cache:
+            self.cache["extremes"] = np.stack([self.features.min(axis=0), self.features.max(axis=0)])
+        kept: FloatArray = self.cache["extremes"]  # type: ignore[assignment]
+        return kept
 
     @property
     def n_rows(self) -> int:
@@ -92,13 +106,46 @@ class ClientData:
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
         """Return the data with its rows clipped to `ranges`, and the number of rows that clipping moved."""
+        low, high = self.extremes if self.n_rows else (ranges.low, ranges.high)
+        if (low >= ranges.low).all() and (high <= ranges.high).all():
+            return self, 0
         key = ("within", ranges.low.tobytes(), ranges.high.tobytes())
         if key not in self.cache:
-            clipped = ranges.clip(self.features)
+            stack = None if self.stack is None else self.stack.within(ranges)
+            clipped = ranges.clip(self.features) if stack is None else stack.part(self.place)
             moved = int(np.count_nonzero((clipped != self.features).any(axis=1)))
-            self.cache[key] = (ClientData(clipped, self.labels) if moved else self, moved)
+            self.cache[key] = (ClientData(clipped, self.labels, stack=stack, place=self.place), moved)
         kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
         return kept
+
+
+def in_one_stack(clients: Sequence[ClientData]) -> tuple[ClientData, ...]:
+    """Return the data of several simulated clients with their rows in one table."""
+    if not clients or stacked_already(clients):
+        return tuple(clients)
+    stack = Stack.of([one.features for one in clients])
+    return tuple(
+        ClientData(stack.part(i), one.labels, one.cache, one.errors, stack=stack, place=i)
+        for i, one in enumerate(clients)
+    )
+
+
+def stacked_already(clients: Sequence[ClientData]) -> bool:
+    """Say whether the rows of several clients lie in one table."""
+    stack = clients[0].stack
+    return stack is not None and all(one.stack is stack for one in clients)
+
+
+def stacked(clients: Sequence[ClientData]) -> Stacked:
+    """Return the rows of several clients in one table: the one in which they lie, or a new one."""
+    stack = clients[0].stack
+    if stack is not None and stacked_already(clients):
+        return Stacked(stack, np.array([one.place for one in clients], dtype=np.int64))
+    if len(clients) == 1:
+        # A client alone keeps its stack, and the bounds in it, with its data.
+        kept = clients[0].cache.setdefault("stack", Stack.of([clients[0].features]))
+        return Stacked(kept, np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
+    return Stacked.of([one.features for one in clients])
 
 
 Option = int | float | str | bool | None

@@ -31,11 +31,27 @@ NARROWEST = 2.0**-200
 """Least width of such a domain's widest feature: the fourth power of the width does not underflow."""
 
 
-def frozen_array(values: npt.ArrayLike) -> FloatArray:
-    """Return a read-only C-contiguous float64 copy of `values`."""
-    array = np.array(values, dtype=np.float64, order="C")
+def frozen(array: FloatArray) -> FloatArray:
+    """Make an array of one's own read-only, and return it."""
     array.setflags(write=False)
     return array
+
+
+def frozen_array(values: npt.ArrayLike) -> FloatArray:
+    """Return a read-only C-contiguous float64 copy of `values`, or `values` if nobody can write to them."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and _unwritable(values):
+        return values
+    return frozen(np.array(values, dtype=np.float64, order="C"))
+
+
+def _unwritable(array: npt.NDArray[np.float64]) -> bool:
+    """Say whether an array, and whatever array it is a view of, is read-only, and lies in C order."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return array.flags.c_contiguous and type(array) is np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

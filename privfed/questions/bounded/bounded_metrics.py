@@ -20,7 +20,8 @@ from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import assign_alone, cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.steps import assign
 from privfed.numerics.memberships import distances_alone, shares
 from privfed.privacy.bounds import (
     HAIR,
@@ -191,7 +192,7 @@ class BoundedScatter(_InClusters, ClusterScatter):
         return {"count": counted(), "offset": in_cells(self.farthest), **value}
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign_alone(rows, self.centers)
+        labels = assign(rows, self.centers)
         offsets = rows - self.centers[labels]
         length = distances_to(rows, self.centers, labels)
         shorter = np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
@@ -218,7 +219,7 @@ class BoundedInertia(_BoundedMetric, Inertia):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = distances_to(rows, self.centers, assign_alone(rows, self.centers)) ** 2
+        squares = distances_to(rows, self.centers, assign(rows, self.centers)) ** 2
         cut = self._cut("inertia", np.minimum(squares, self.bounds["inertia"].l2))
         return Statistics(inertia=[cut.sum()], rows=[len(rows)])
 

@@ -7,6 +7,7 @@ import pytest
 
 from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
 from privfed.core.asking.question import ClientData
+from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import Ranges
 from privfed.numerics.local_kmeans import local_updates
 from tests.some import some
@@ -78,7 +79,7 @@ def test_full_epochs_are_local_k_means_steps() -> None:
     rng = np.random.default_rng(3)
     clients = [rng.normal(size=(n, 2)) for n in (9, 30)]
     centers = rng.normal(size=(4, 2))
-    steps = local_updates(clients, centers, local_iter=4)
+    steps = local_updates(Stacked.of(clients), centers, local_iter=4)
     for answer, update in some(zip(ask(clients, centers, epochs=4), steps, strict=True)):
         held = answer["weight"] > 0
         moved = answer["movement"][held] / answer["weight"][held][:, None]

@@ -20,7 +20,7 @@ from privfed.data.placement import by_cluster, by_distance
 from privfed.errors import DataError
 from privfed.estimators.local_centers import FKM
 from privfed.federation.clients import gather
-from privfed.numerics.distances import assign
+from privfed.numerics.kernels.steps import assign
 from privfed.numerics.weighted_kmeans import lloyd, seeds
 from privfed.questions.gathered import union
 from privfed.questions.local_points import LocalPoints, summed_kmeans

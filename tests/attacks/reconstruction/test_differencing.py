@@ -17,7 +17,7 @@ from privfed.attacks.reconstruction.iterative_removal import error_of, removed, 
 from privfed.attacks.reconstruction.residual import Residual, holds
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
 
 

@@ -15,7 +15,7 @@ from privfed.attacks.reconstruction.iterative_removal import removed
 from privfed.attacks.reconstruction.lattice import reduced, whole_combinations
 from privfed.attacks.reconstruction.local_means import LocalClustering, clusterings_of, completed, observed
 from privfed.core.values.domain import FloatArray
-from privfed.numerics.distances import cell_sums
+from privfed.numerics.kernels.interpreted import cell_sums
 from tests.attacks.figures import differenced, fitted, mixture, real
 from tests.default_run import slow
 

@@ -1,0 +1,67 @@
+"""Which of the two kernels does the work: the compiled one once there is enough of it.
+
+Both give the same bits, so that it makes no difference to any result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+BUDGET = 0.3
+"""Seconds that a process may spend in the interpreted kernel, as estimated, before the other is loaded."""
+
+_A_STEP, _A_DISTANCE = 1e-4, 4e-9
+"""Estimated seconds of an interpreted step, and of each of its distances: as measured with 2 columns."""
+
+Compiled = Callable[..., None]
+
+
+class Choice:
+    """Counts the interpreted work of a process, and loads the compiled kernel when that pays.
+
+    Loading takes a second, and once on a machine, or after an update, ten: numba compiles, and keeps the
+    machine code beside the module or in the user's cache folder.
+
+    Args:
+        budget: seconds of interpreted work before the compiled kernel is loaded.
+    """
+
+    def __init__(self, budget: float = BUDGET) -> None:
+        self._left, self._loaded = budget, False
+        self._compiled: Compiled | None = None
+
+    def compiled(self, n_rows: int, n_centers: int, n_features: int) -> Compiled | None:
+        """Return the compiled step for some more work, or None while the interpreted one is to do it."""
+        if self._loaded:
+            return self._compiled
+        self._left -= _A_STEP + _A_DISTANCE * n_rows * n_centers * (1.0 + n_features / 32.0)
+        if self._left < 0.0:
+            self._loaded, self._compiled = True, load()
+        return self._compiled
+
+
+def load() -> Compiled | None:
+    """Return the compiled step; None where numba is not installed, or does not know this Python."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        from privfed.numerics.kernels import compiled
+    except (ImportError, SystemError, AttributeError, RuntimeError):
+        # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
+        return None
+    pools = ThreadpoolController()
+
+    def on_one_thread(*arguments: Any) -> None:
+        # Its matrix products are small: more threads would mostly wait for each other.
+        with pools.limit(limits=1, user_api="blas"):
+            compiled.step(*arguments)
+
+    return on_one_thread
+
+
+CHOICE = Choice()
+"""The choice of this process."""

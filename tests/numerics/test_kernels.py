@@ -1,0 +1,157 @@
+"""Both kernels keep the laws of labels and sums, whatever they remember and whoever is beside."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privfed.core.asking.stack import Stacked
+from privfed.numerics.kernels.choice import Choice
+from privfed.numerics.kernels.interpreted import FEW_FEATURES
+from privfed.numerics.kernels.steps import Memory, assign, groups, step
+from tests.default_run import examples
+
+SEEDS = st.integers(0, 2**32 - 1)
+ALWAYS, NEVER = 0.0, np.inf
+KERNELS = [
+    pytest.param(NEVER, id="interpreted"),
+    pytest.param(
+        ALWAYS, id="compiled", marks=pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+    ),
+]
+
+
+def literal_label(row: np.ndarray, centers: np.ndarray) -> int:
+    """The law of labels, as it is written."""
+    least, label = np.inf, 0
+    for j, center in enumerate(centers):
+        distance = np.float64(0.0)
+        with np.errstate(over="ignore"):
+            for value, place in zip(row, center, strict=True):
+                distance += (value - place) * (value - place)
+        if distance < least:
+            least, label = distance, j
+    return label
+
+
+def literal_step(parts: list[np.ndarray], centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """The laws of labels and sums, as they are written."""
+    counts, sums, labels = np.zeros((len(parts), centers.shape[1])), [], []
+    for i, rows in enumerate(parts):
+        own, total = centers[i % len(centers)], np.zeros(centers.shape[1:])
+        for row in rows:
+            label = literal_label(row, own)
+            counts[i, label] += 1
+            total[label] += row
+            labels.append(label)
+        sums.append(total)
+    return counts, np.stack(sums), labels
+
+
+def points(rng: np.random.Generator, n: int, d: int, kind: int) -> np.ndarray:
+    """Blobs; a lattice, full of ties; the lattice far from the origin; numbers of all sizes; huge; tiny."""
+    lattice = rng.integers(0, 3, (n, d)).astype(float)
+    return (
+        rng.normal(size=(n, d)) + 3 * rng.integers(0, 3, (n, 1)),
+        lattice,
+        lattice + 1e6,
+        rng.normal(size=(n, d)) * 10.0 ** rng.integers(-30, 30, (n, 1)),
+        rng.normal(size=(n, d)) * 1e300,
+        rng.normal(size=(n, d)) * 1e-170,
+    )[kind]
+
+
+def walk(rng: np.random.Generator, rows: np.ndarray, k: int, own: int) -> Iterator[np.ndarray]:
+    """Centers as an algorithm moves them: small steps, none, some that jump, and on a row."""
+    centers = rows[rng.integers(0, len(rows), (own, k))].copy()
+    for kind in (0, 1, 2, 1, 3, 2, 1):
+        if kind == 1:
+            centers = centers + 0.02 * (rows[rng.integers(0, len(rows), (own, k))] - centers)
+        if kind == 3:
+            centers = centers.copy()
+            centers[:, rng.integers(k)] = rows[rng.integers(len(rows))]
+        yield centers
+
+
+@pytest.mark.parametrize("budget", KERNELS)
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    seed=SEEDS,
+    d=st.sampled_from([1, 2, 8, 9, 20]),
+    k=st.integers(1, 6),
+    kind=st.integers(0, 5),
+    own=st.booleans(),
+)
+def test_steps_keep_the_laws_along_a_walk(
+    budget: float, seed: int, d: int, k: int, kind: int, own: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [points(rng, int(n), d, kind) for n in rng.integers(1, 30, 3)]
+    held, choice = Stacked.of(parts), Choice(budget)
+    for centers in walk(rng, np.concatenate(parts), k, len(parts) if own else 1):
+        # Not every client is asked each time.
+        asked = np.flatnonzero(rng.random(3) < 0.7) if rng.random() < 0.5 else np.arange(3)
+        if not len(asked):
+            continue
+        mine = centers[asked] if own else centers
+        counts, sums = step(held.only(asked), mine, choice=choice)
+        expected = literal_step([parts[i] for i in asked], mine)
+        assert counts.tolist() == expected[0].tolist()
+        assert sums.tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.parametrize("budget", KERNELS)
+@settings(max_examples=examples(15), deadline=None)
+@given(seed=SEEDS, d=st.sampled_from([2, FEW_FEATURES, FEW_FEATURES + 1, 40]), kind=st.integers(0, 5))
+def test_a_rows_label_depends_on_no_other_row(budget: float, seed: int, d: int, kind: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, centers, choice = points(rng, 40, d, kind), points(rng, 5, d, kind), Choice(budget)
+    # Rows halfway between two centers, a last bit to either side.
+    middle = (centers[0] / 2 + centers[1] / 2) * (1 + 1e-16 * rng.integers(-3, 4, (10, 1)))
+    rows = np.concatenate([rows, middle])
+    found = assign(rows, centers, choice=choice)
+    assert found.tolist() == [literal_label(row, centers) for row in rows]
+    assert found.tolist() == [int(assign(row[None], centers, choice=choice)[0]) for row in rows]
+    order = rng.permutation(len(rows))
+    assert assign(rows[order], centers, choice=choice).tolist() == found[order].tolist()
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+def test_what_is_remembered_may_be_dropped_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    parts = [points(rng, 200, 12, 0) for _ in range(4)]
+    kept, dropped, choice = Stacked.of(parts), Stacked.of(parts), Choice(ALWAYS)
+    for centers in walk(rng, np.concatenate(parts), 5, 1):
+        one = step(kept, centers, choice=choice)
+        dropped.stack.cache.clear()
+        other = step(dropped, centers, choice=choice)
+        monkeypatch.setattr(Memory, "of", lambda *words: None)
+        without = step(kept.only(np.array([1, 3])), centers, choice=choice)
+        monkeypatch.undo()
+        assert [a.tobytes() for a in one] == [a.tobytes() for a in other]
+        assert [a[[1, 3]].tobytes() for a in one] == [a.tobytes() for a in without]
+
+
+def test_memory_is_bounded_by_the_rows() -> None:
+    held = Stacked.of([np.zeros((4, 1 << 16))] * 3)
+    rows: Callable[[int], Memory | None] = lambda number: Memory.of(held.stack, number, 20)  # noqa: E731
+    assert rows(0) is not None and rows(1) is None
+
+
+def test_groups_hold_all_clients_in_order() -> None:
+    held = Stacked.of([np.zeros((n, 1 << 16)) for n in (1, 2, 30, 4, 3)])
+    assert [one.places.tolist() for one in groups(held)] == [[0, 1], [2], [3, 4]]
+
+
+def test_the_compiled_kernel_is_loaded_once_there_is_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+    monkeypatch.setattr("privfed.numerics.kernels.choice.load", lambda: loaded.append(1))
+    choice = Choice(budget=1.0)
+    choice.compiled(1_000, 5, 2)
+    assert not loaded
+    for _ in range(3):
+        choice.compiled(10_000_000, 20, 100)
+    assert loaded == [1]
