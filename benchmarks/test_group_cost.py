@@ -31,16 +31,18 @@ class Watch:
 
     Attributes:
         spent: seconds of all clients in the last exchange.
+        whole: seconds of all clients in all exchanges since it was set to 0.
     """
 
     def __init__(self, clients: Mapping[int, Client]) -> None:
         self._engine = InProcessEngine(clients)
-        self.spent = 0.0
+        self.spent = self.whole = 0.0
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         start = time.process_time()
         replies = self._engine.exchange(exchange, timeout)
         self.spent = time.process_time() - start
+        self.whole += self.spent
         return replies
 
 

@@ -75,6 +75,12 @@ class Slotted:
                 f"{inner.name!r}: each could tell whose every contribution is. Use masked sums, or "
                 'merge="summed".'
             )
+        if getattr(inner, "verified", False):
+            raise ArgumentError(
+                "slots and verified totals do not go together: with verified=True every client reads every "
+                "total, and so every contribution, and knows the secret that slots are drawn from. Leave one "
+                "out."
+            )
         check_whole("sums", sums, 1)
         check_whole("contributors", contributors, 2)
         self.inner, self.sums, self.contributors = inner, sums, contributors

@@ -30,6 +30,7 @@ from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.plain import PlainRequest, PlainSession
 from privfed.protocols.setup.messages import Envelope
 
+CLIENTS_VERIFY = "clients verify totals, and refuse what their own run of the algorithm does not ask next"
 CLIENTS_OPEN = "the clients pose the questions and open the totals; the server does neither"
 """Reason why a server cannot ask questions of its own over sums that clients open."""
 
@@ -87,6 +88,8 @@ class Oracle:
             return ""
         if began.opens_to != "server":
             return CLIENTS_OPEN
+        if began.configuration.terms.verified:
+            return CLIENTS_VERIFY
         if client is not None and not inconsistent and began.reveals != "contributions":
             return f"it reads the answers of client {client} alone; these sums show a server no single ones"
         if inconsistent and not isinstance(self._federation._session, PlainSession | MaskedSession):

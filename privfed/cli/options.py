@@ -209,8 +209,9 @@ word_options = _stacked(
         type=Registered(SECURE_SUMS),
         default="masked",
         show_default=True,
-        help="Secure sum: masked shows the server only totals; with group-masked and ckks the clients open "
-        "the totals and the server sees none; plain shows the server every client's statistics.",
+        help="Secure sum: masked shows the server only totals; with masked-verified clients get and check "
+        "them too; with group-masked and ckks the clients open the totals and the server sees none; plain "
+        "shows the server every client's statistics.",
     ),
     click.option(
         "--seed",

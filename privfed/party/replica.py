@@ -88,6 +88,11 @@ class AlgorithmReplica(Generic[Outcome]):
             for kept in transaction.load() or ():
                 self._send(kept)
 
+    @property
+    def told(self) -> int:
+        """How many totals it was told, of which the last has index told - 1."""
+        return len(self._told)
+
     def ask(self, index: int) -> Posed:
         """Return what sum `index` asks.
 

@@ -180,9 +180,10 @@ def _against(terms: PrivacyTerms, configuration: Configuration, one_key: bool) -
     claim = f"({terms.epsilon:g}, {terms.delta:g})"
     c, local = configuration.terms.colluders, terms.noise == Noise.LOCAL or configuration.noising == 1
     colluding = f"{claim} with at most {c} of the clients" if c else "none claimed"
+    reads = "; it reads every noised total" if configuration.terms.verified else ""
     against = {
         "readers of the model": claim,
-        "a client": claim if local or c else "none claimed: it knows its own share of the noise",
+        "a client": (claim if local or c else "none claimed: it knows its own share of the noise") + reads,
         "the server": claim,
         "the server with clients": f"{claim} each client alone" if local else colluding,
     }

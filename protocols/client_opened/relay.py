@@ -32,10 +32,8 @@ from privfed.protocols.setup.advertising import read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest
+from privfed.protocols.setup.posed import MAX_BEHIND
 from privfed.protocols.setup.rules import bitmap
-
-MAX_BEHIND = 8
-"""Totals kept for a client that did not answer; one that missed more is out of the fit."""
 
 
 @dataclass(frozen=True, slots=True)

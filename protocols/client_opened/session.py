@@ -21,14 +21,15 @@ from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import ClientSide, Exchange, Replies
 from privfed.core.roles.secure_sum import Posed, Replica, Session, Steps, TotalReader
-from privfed.errors import ArgumentError, IntegrityError, MessageError, ProtocolError
+from privfed.errors import ArgumentError, IntegrityError, ProtocolError
 from privfed.protocols.client_opened.bindings import next_head
 from privfed.protocols.client_opened.client import GroupClient, total_of
 from privfed.protocols.client_opened.messages import Sealed
-from privfed.protocols.client_opened.relay import MAX_BEHIND, Relay, Relayed
+from privfed.protocols.client_opened.relay import Relay, Relayed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import attempt_of
+from privfed.protocols.setup.posed import MAX_BEHIND, PosedReplica
 from privfed.protocols.setup.simulated import fresh_agreement
 
 
@@ -76,15 +77,15 @@ class Told:
         return None if self._totals is None else self._totals.read(sealed.index)
 
 
-class Standing:
-    """Stands for the replicas of all clients: it poses the questions and opens the totals.
+class Standing(PosedReplica):
+    """Stands for the replicas of all clients: it knows the questions and opens the totals.
 
     It opens each total as soon as the coordinator has it; a real client waits for the next request.
     """
 
     def __init__(self, configuration: Configuration, scheme: Scheme) -> None:
+        super().__init__(MAX_BEHIND)
         self._configuration, self._scheme = configuration, scheme
-        self._posed: dict[int, Posed] = {}
         self._group: Group | None = None
 
     def join(self, group: Group) -> None:
@@ -93,23 +94,13 @@ class Standing:
             self._group = group
 
     def pose(self, index: int, posed: Posed) -> None:
-        """Record what the algorithm asks in sum `index`; earlier ones are kept for clients that are behind.
+        """Record what the algorithm asks in sum `index`.
 
         Raises:
             ArgumentError: the total would not fit the scheme's grid.
         """
         self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
-        kept = sorted(self._posed)[-MAX_BEHIND:]
-        self._posed = {i: self._posed[i] for i in kept} | {index: posed}
-
-    def ask(self, index: int) -> Posed:
-        """Return what sum `index` asks."""
-        if index not in self._posed:
-            raise MessageError("a sum that is not asked", sender="the coordinator", stage="collect")
-        return self._posed[index]
-
-    def tell(self, index: int, total: Total) -> None:
-        """Do nothing: this replica has opened the total itself."""
+        super().pose(index, posed)
 
     def open(self, sealed: Sealed) -> Total:
         """Open a total and add it to the hash chain.

@@ -29,34 +29,62 @@ _LIMB = 2.0**64
 
 
 class Layout:
-    """Says how words are laid out: narrow ones, then the low and then the high limbs of wide entries.
+    """Says how words are laid out: narrow ones, low and high limbs of wide entries, then check words.
 
     Adding needs nothing else, so the party that adds need not know what it adds.
 
     Args:
         n_narrow: words that are sums modulo 2^64.
         n_wide: entries of two words each, sums modulo 2^128.
+        n_check: words that are together one sum modulo 2^64 to that power, lowest first; usually 0.
     """
 
-    def __init__(self, n_narrow: int, n_wide: int) -> None:
-        self.n_narrow, self.n_wide = n_narrow, n_wide
-        self.size = n_narrow + 2 * n_wide
+    def __init__(self, n_narrow: int, n_wide: int, n_check: int = 0) -> None:
+        self.n_narrow, self.n_wide, self.n_check = n_narrow, n_wide, n_check
+        self.size = n_narrow + 2 * n_wide + n_check
+        self._limbs = slice(n_narrow, n_narrow + 2 * n_wide)
 
     def add(self, total: Words, words: Words) -> None:
-        """Add words to a total in place, modulo 2^64 and, for wide entries, 2^128."""
+        """Add words to a total in place, modulo 2^64, or with carries where an entry has several."""
         total[: self.n_narrow] += words[: self.n_narrow]
-        if self.n_wide:
-            low = total[self.n_narrow : -self.n_wide]
-            low += words[self.n_narrow : -self.n_wide]
-            total[-self.n_wide :] += words[-self.n_wide :] + (low < words[self.n_narrow : -self.n_wide])
+        self.add_rest(total, words[self.n_narrow :])
 
     def subtract(self, total: Words, words: Words) -> None:
         """Subtract words from a total in place."""
         total[: self.n_narrow] -= words[: self.n_narrow]
+        self.subtract_rest(total, words[self.n_narrow :])
+
+    def add_rest(self, total: Words, rest: Words) -> None:
+        """Add what comes after the narrow words."""
         if self.n_wide:
-            low, taken = total[self.n_narrow : -self.n_wide], words[self.n_narrow : -self.n_wide]
-            total[-self.n_wide :] -= words[-self.n_wide :] + (low < taken)
-            low -= taken
+            low, high = np.split(total[self._limbs], 2)
+            low += rest[: self.n_wide]
+            high += rest[self.n_wide : 2 * self.n_wide] + (low < rest[: self.n_wide])
+        self._move_check(total, rest, 1)
+
+    def subtract_rest(self, total: Words, rest: Words) -> None:
+        """Subtract what comes after the narrow words."""
+        if self.n_wide:
+            low, high = np.split(total[self._limbs], 2)
+            high -= rest[self.n_wide : 2 * self.n_wide] + (low < rest[: self.n_wide])
+            low -= rest[: self.n_wide]
+        self._move_check(total, rest, -1)
+
+    def _move_check(self, total: Words, rest: Words, sign: int) -> None:
+        if self.n_check:
+            moved = to_integer(total[-self.n_check :]) + sign * to_integer(rest[-self.n_check :])
+            total[-self.n_check :] = to_words(moved, self.n_check)
+
+
+def to_integer(words: Words) -> int:
+    """Return the integer whose 64-bit digits are `words`, lowest first."""
+    return int.from_bytes(words.astype("<u8").tobytes(), "little")
+
+
+def to_words(integer: int, n_words: int) -> Words:
+    """Return the lowest 64-bit digits of an integer, lowest first."""
+    data = (integer % (1 << 64 * n_words)).to_bytes(8 * n_words, "little")
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
 
 class Grid(Layout):
@@ -90,6 +118,10 @@ class Grid(Layout):
             )
         n_wide = int(self.is_wide.sum())
         super().__init__(spec.size - n_wide + 2, n_wide)
+
+    def checked(self, n_check: int) -> Layout:
+        """Return the layout of the grid's words followed by check words."""
+        return Layout(self.n_narrow, self.n_wide, n_check)
 
     def encode(self, vector: FloatArray, clipped: int) -> Words:
         """Return a client's answer, already inside its ranges, as words of shape (size,)."""

@@ -49,13 +49,13 @@ class Masker:
 
     def _apply(self, total: Words, key: bytes, negative: bool) -> None:
         grid = self._grid
-        if grid.n_wide:
-            words = keystream(key, grid.size)
-            (grid.subtract if negative else grid.add)(total, words)
-            return
         stream, buffer = _stream(key), memoryview(self._buffer)
         operation = np.subtract if negative else np.add
-        for start in range(0, grid.size, BLOCK_WORDS):
-            part = total[start : start + BLOCK_WORDS]
+        for start in range(0, grid.n_narrow, BLOCK_WORDS):
+            part = total[start : min(start + BLOCK_WORDS, grid.n_narrow)]
             stream.update_into(_ZEROS[: 8 * len(part)], buffer[: 8 * len(part)])
             operation(part, self._block[: len(part)], out=part)
+        if grid.size > grid.n_narrow:
+            words = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
+            rest = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+            (grid.subtract_rest if negative else grid.add_rest)(total, rest)

@@ -22,10 +22,10 @@ from privfed.protocols.answering import RangedAnswer
 from privfed.protocols.client_opened.scheme import Opened
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt
+from privfed.protocols.crypto.check_words import CHECK_BYTES, added, check_of, from_bytes, to_bytes
 from privfed.protocols.crypto.fixed_point import Grid, Layout, Words, grid_of
 from privfed.protocols.crypto.keys import bound, equal, expand
 from privfed.protocols.crypto.keystream import Masker
-from privfed.protocols.group_masked.check_words import CHECK_BYTES, added, check_of, from_bytes, to_bytes
 from privfed.protocols.setup.messages import Number
 
 _Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]

@@ -5,20 +5,17 @@ The checks are in `protocols.masked.checks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-
 import msgspec
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import Answerer
+from privfed.core.roles.secure_sum import Replica
 from privfed.core.stored.codec import Codec
 from privfed.core.stored.messages import Message, Refusal, decode, encode
-from privfed.errors import MessageError, PolicyError, PrivFedError
+from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, admit_configuration, answer, refusal_code
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
@@ -43,21 +40,37 @@ from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, recei
 from privfed.protocols.masked.boxes import Boxes
 from privfed.protocols.masked.messages import (
     CollectRequest,
+    Leading,
+    LeadRequest,
     Preparation,
     Prepared,
     PrepareRequest,
     Unmasking,
     UnmaskRequest,
     Upload,
+    VerifiedRequest,
 )
-from privfed.protocols.masked.state import ANSWER, CODEC, MASK, SEED, Fit, Pair, Pending, Secrets, State
+from privfed.protocols.masked.pairs import public_keys, with_pairs
+from privfed.protocols.masked.state import (
+    ANSWER,
+    CODEC,
+    MASK,
+    SEED,
+    Fit,
+    Pending,
+    Secrets,
+    State,
+    Story,
+    closed,
+)
+from privfed.protocols.masked.verification import CHECK_WORDS
+from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup.bindings import part, session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
     Advertisement,
     AdvertiseRequest,
     Envelope,
-    Listed,
     RosterRequest,
     Slot,
 )
@@ -70,7 +83,9 @@ MAX_PREPARED = 4
 
 _STAGES: dict[type[Message], str] = {
     PrepareRequest: "prepare",
+    LeadRequest: "prepare",
     CollectRequest: COLLECT,
+    VerifiedRequest: COLLECT,
     UnmaskRequest: "unmask",
 }
 
@@ -83,11 +98,20 @@ class MaskedClient:
         agreement: the configuration and registry, which the client did not get from the server.
         identity: the client's long-term key.
         policy: decides what the client answers.
+        replica: where totals are verified, its own run of the algorithm; None elsewhere.
     """
 
-    def __init__(self, position: int, agreement: Agreement, identity: Signer, policy: ClientPolicy) -> None:
+    def __init__(
+        self,
+        position: int,
+        agreement: Agreement,
+        identity: Signer,
+        policy: ClientPolicy,
+        replica: Replica | None = None,
+    ) -> None:
         self._me, self._identity, self._policy = position, identity, policy
         self._agreement = Rules.of(agreement)
+        self._verifier = None if replica is None else Verifier(self._agreement, position, replica)
 
     @property
     def codec(self) -> Codec[State]:
@@ -118,9 +142,16 @@ class MaskedClient:
             if keys is None:
                 raise MessageError("before the set-up", sender="the coordinator", stage=message.stage)
             channel, envelope = Channel(keys.channel, keys.session, self._me), message
-            keys, reply = self._in_session(keys, channel, message, answerer)
+            asked = self._read(channel, message)
+            if isinstance(asked, VerifiedRequest):
+                keys = self._told(keys, message.number, asked)
+                # These totals hold: they stay, also where the question is refused.
+                state = msgspec.structs.replace(state, keys=keys)
+            keys, reply = self._in_session(keys, message.number, asked, answerer)
         except (PrivFedError, CryptographyError) as error:
             refusal = Refusal(refusal_code(error))
+            if isinstance(error, IntegrityError):
+                state, refusal = closed(state), Refusal("total")
             if channel is None or envelope is None:
                 return state, encode(refusal)
             return state, channel.up(envelope.number, envelope.stage, refusal)
@@ -144,10 +175,8 @@ class MaskedClient:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        answered = state.answered if state.keys is None else state.keys.answered
-        if not equal(state.agreement, agreement.digest):
-            answered = 0
-        advertised = State(message.fit, key, None, agreement.digest, answered)
+        before = closed(state) if equal(state.agreement, agreement.digest) else State()
+        advertised = msgspec.structs.replace(before, fit=message.fit, key=key, agreement=agreement.digest)
         return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
@@ -162,50 +191,63 @@ class MaskedClient:
         channel_key = extract(shared, bound("channel", session, self._me))
         listed = public_keys(message.clients, len(self._agreement.configuration.clients))
         keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered)
+        if self._verifier is not None:
+            keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session))
         if len(self._agreement.configuration.clients) <= FULL_GRAPH:
-            keys = self._with_pairs(keys, [one.client for one in message.clients if one.client != self._me])
+            others = [one.client for one in message.clients if one.client != self._me]
+            keys = with_pairs(keys, self._me, others)
             keys = msgspec.structs.replace(keys, secret=b"", listed=b"")
-        keys, preparations = self._prepare(keys, message.upcoming)
-        reply = Channel(channel_key, session, self._me).up(0, "prepare", Prepared(preparations))
+        keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
+        reply = Channel(channel_key, session, self._me).up(0, "prepare", prepared)
         return msgspec.structs.replace(state, key=b"", keys=keys), reply
+
+    def _prepared(self, keys: Fit, upcoming: tuple[Slot, ...], leads: bool) -> tuple[Fit, Message]:
+        """Prepare the first sums; whoever leads also draws the secret of the clients that verify totals."""
+        keys, preparations = self._prepare(keys, upcoming)
+        if not leads or self._verifier is None:
+            return keys, Prepared(preparations)
+        others = [j for j in range(len(self._agreement.configuration.clients)) if j != self._me]
+        keys, boxes = self._verifier.led(keys, with_pairs(keys, self._me, others).pairs)
+        return keys, Leading(Prepared(preparations), boxes)
+
+    def _told(self, keys: Fit, number: int, request: VerifiedRequest) -> Fit:
+        """Take the totals that came with a request, which each client checks."""
+        if self._verifier is None:
+            raise MessageError("no totals are verified here", sender="the coordinator", stage="collect")
+        keys = with_pairs(keys, self._me, [] if request.leader == self._me else [request.leader])
+        return self._verifier.taken(keys, number, request)
 
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
         """Answer a list that was sent again, if it gives the same session; the keys stay as they are."""
         if not equal(session_of(self._agreement, state.fit, message.clients), keys.session):
             raise PolicyError("roster:other")
-        keys, preparations = self._prepare(keys, message.upcoming)
-        reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", Prepared(preparations))
+        keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
+        reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", prepared)
         return msgspec.structs.replace(state, keys=keys), reply
-
-    def _with_pairs(self, keys: Fit, clients: Sequence[int]) -> Fit:
-        """Agree on keys with those of `clients` who take part and have no key with this client yet."""
-        new = [j for j in clients if j not in keys.pairs and any(part(keys.listed, j, KEY_BYTES))]
-        if not new:
-            return keys
-        own = parsed(keys.secret)
-        pairs = {j: self._pair(own, j, part(keys.listed, j, KEY_BYTES), keys.session) for j in new}
-        return msgspec.structs.replace(keys, pairs=keys.pairs | pairs)
-
-    def _pair(self, key: bytes | X25519PrivateKey, other: int, public: bytes, session: bytes) -> Pair:
-        low, high = sorted((self._me, other))
-        base = extract(agree(key, public), bound("pair", session, low, high))
-        return Pair(expand(base, bound("boxes", session)), expand(base, bound("receipts", session)))
 
     # Within a fit.
 
-    def _in_session(
-        self, keys: Fit, channel: Channel, envelope: Envelope, answerer: Answerer
-    ) -> tuple[Fit, Message]:
-        message = channel.open_down(envelope, PrepareRequest | CollectRequest | UnmaskRequest)
-        stage = _STAGES[type(message)]
-        if envelope.stage != stage:
+    def _read(self, channel: Channel, envelope: Envelope) -> Message:
+        asks = CollectRequest if self._verifier is None else VerifiedRequest | LeadRequest
+        message: Message = channel.open_down(envelope, PrepareRequest | UnmaskRequest | asks)
+        if envelope.stage != _STAGES[type(message)]:
             raise MessageError("stage and message differ", sender="the coordinator", stage=envelope.stage)
+        return message
+
+    def _in_session(
+        self, keys: Fit, number: int, message: Message, answerer: Answerer
+    ) -> tuple[Fit, Message]:
+        if isinstance(message, VerifiedRequest):
+            message = message.collect
         if isinstance(message, CollectRequest):
-            return self._collect(keys, envelope.number, message, answerer)
+            return self._collect(keys, number, message, answerer)
         if isinstance(message, UnmaskRequest):
-            return self._unmask(keys, envelope.number, message)
-        keys, preparations = self._prepare(keys, message.upcoming)
-        return keys, Prepared(preparations)
+            return self._unmask(keys, number, message)
+        if isinstance(message, LeadRequest):
+            return self._prepared(keys, message.upcoming, True)
+        if isinstance(message, PrepareRequest):
+            return self._prepared(keys, message.upcoming, False)
+        raise MessageError("not a request", sender="the coordinator", stage="request")
 
     def _prepare(self, keys: Fit, upcoming: tuple[Slot, ...]) -> tuple[Fit, tuple[Preparation, ...]]:
         """Prepare for future sums; a preparation that was sent before is sent again unchanged."""
@@ -230,7 +272,7 @@ class MaskedClient:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
         check_cohort(len(cohort.members), agreement.configuration.terms)
         neighbours = agreement.neighbours(keys.session, slot.cohort, me)
-        keys = self._with_pairs(keys, neighbours.clients)
+        keys = with_pairs(keys, self._me, neighbours.clients)
         mask, seed, answer_key = new_secret(), new_secret(), new_secret()
         boxes = self._boxes(keys, slot.number, slot.cohort)
         shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
@@ -250,12 +292,13 @@ class MaskedClient:
         """Stage A: answer, masked with the client's own seed and with every prepared neighbour."""
         secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
         question = admit(message.question, self._policy, self._agreement.configuration)
+        if self._verifier is not None:
+            self._verifier.check_question(keys, message)
         cohort = self._agreement.cohort(message.cohort)
         prepared, held = checks.check_prepared(self._agreement, keys.session, self._me, message)
         shares = self._boxes(keys, number, message.cohort).opened(prepared, held, message)
-        header = sum_header(
-            keys.session, number, message.index, message.question, cohort.digest, message.prepared
-        )
+        parts = (message.index, message.question, cohort.digest, message.prepared, keys.chain.head)
+        header = sum_header(keys.session, number, *parts)
         masks = self._masks(keys, secrets, header, message, prepared, number)
         grid = grid_of(message.question, len(cohort.members))
         receipts = b"".join(
@@ -271,8 +314,11 @@ class MaskedClient:
             own = answer(question, message.index, answerer)
         except PrivFedError as error:
             return keys, Refusal(refusal_code(error))
-        words = grid.encode(own.vector, own.clipped)
-        masker = Masker(grid)
+        words, layout = grid.encode(own.vector, own.clipped), grid.checked(0)
+        if self._verifier is not None:
+            words = self._verifier.with_check(keys, number, message, grid, words)
+            layout = grid.checked(CHECK_WORDS)
+        masker = Masker(layout)
         for key, adds in masks:
             (masker.add if adds else masker.subtract)(words, key)
         pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer)
@@ -312,14 +358,10 @@ class MaskedClient:
         of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
         lock = expand(pending.answer, bound("lock", keys.session, number, self._me, pending.header))
         left_out = tuple([j for j in living if j not in set(good)])
-        story = lock_binding(pending.header, self._me, message.dead, left_out)
-        locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), story)
+        told = lock_binding(pending.header, self._me, message.dead, left_out)
+        locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
+        if self._verifier is not None:
+            story = Story(number, tuple(good), tuple(dead))
+            keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, story=story))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
         return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)
-
-
-@lru_cache(maxsize=2)
-def public_keys(listed: tuple[Listed, ...], n: int) -> bytes:
-    """Return the public keys of a list, by position: 32 bytes for each of n clients, zeros for the others."""
-    keys = {one.client: one.key for one in listed}
-    return b"".join([keys.get(client, bytes(KEY_BYTES)) for client in range(n)])

@@ -9,7 +9,7 @@ two exchanges, and unmasking answers are locked, so that telling clients differe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
@@ -21,15 +21,20 @@ from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup.posed import PosedReplica, PosingSession, totals_kept
 from privfed.protocols.setup.rules import check_cohort, default_terms
-from privfed.protocols.setup.simulated import simulated
+from privfed.protocols.setup.simulated import fresh_agreement, simulated
+
+VERIFIED = "masked-verified"
+"""The name of masked sums whose totals clients verify."""
 
 
 class Masked:
     """Lets the server open totals without seeing any client's answer, even if clients drop out.
 
     Reveals to the server: the total over the clients whose upload arrived, who they are, who was lost
-    and when, message lengths and times. Clients learn only what the server tells them.
+    and when, message lengths and times. Clients learn only what the server tells them; with `verified`
+    every client gets every total, also of sums that it is not in, and can attack totals as the server can.
 
     Protects each client from a server that may lie about everything and colludes with at most
     `colluders` clients of a cohort: each opened total is over at least `honest` honest clients with
@@ -45,6 +50,10 @@ class Masked:
             In cohorts of at most 200 the clients enforce it; in larger ones they enforce only `honest`.
         dropouts: share of a cohort above 200 clients that may be lost in one sum; a larger share needs
             more neighbours. Smaller cohorts tolerate the loss of almost half.
+        verified: whether every client gets every total, checks it, and answers only the question that its own
+            run of the algorithm asks next. While no client colludes with the server, totals, who is in them
+            and their order are then exact but for 2^-64; a client that gives the server the clients' secret
+            undoes that, and nothing else. Not with slots.
     """
 
     name = "masked"
@@ -66,20 +75,26 @@ class Masked:
         honest: int | None = None,
         threshold: int | None = None,
         dropouts: float = 0.1,
+        verified: bool = False,
     ) -> None:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
         check_whole("threshold", threshold, 1, or_none=True)
         check_share("dropouts", dropouts)
+        if not isinstance(verified, bool):
+            raise ArgumentError(f"verified must be True or False, got verified={verified!r}.")
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
-        self.dropouts = dropouts
+        self.dropouts, self.verified = dropouts, verified
+        if verified:
+            self.name = VERIFIED
 
     @property
     def assumptions(self) -> Assumptions:
         """Assumptions behind its promises."""
         most = "the agreed number of" if self.colluders is None else str(self.colluders)
+        lies = "; a total or question that it changes is noticed while no client colludes with it"
         return Assumptions(
-            honest="the server may lie about everything",
+            honest="the server may lie about everything" + lies * self.verified,
             colluding=f"at most {most} clients of a cohort collude with it",
             besides="identities were exchanged before, a client's state is never restored from a copy, and "
             "X25519, AES-256, SHA-256 and Ed25519 hold",
@@ -103,6 +118,7 @@ class Masked:
             max_sums=max_sums,
             threshold=self.threshold or 0,
             dropouts=self.dropouts,
+            verified=self.verified,
         )
         check_cohort(smallest_cohort, terms)
         check_cohort(clients, terms)
@@ -130,13 +146,39 @@ class Masked:
         """Return one client's side.
 
         Raises:
-            ArgumentError: the key is not the registered one.
+            ArgumentError: the key is not the registered one, or totals are verified and there is no replica.
         """
         agreement.check_client(position, identity)
-        return MaskedClient(position, agreement, identity, policy)
+        verified = agreement.configuration.terms.verified
+        if verified and replica is None:
+            raise ArgumentError(
+                "a client of verified sums answers only what follows from the totals, and needs its own run "
+                "of the algorithm to know that: pass replica=."
+            )
+        return MaskedClient(position, agreement, identity, policy, replica if verified else None)
 
     def parties(
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
-        """Return a session and its clients, with fresh identities in a registry that all of them hold."""
-        return simulated(self, configuration, policies)
+        """Return a session and its clients, with fresh identities in a registry that all of them hold.
+
+        With verified totals one replica stands for those of all clients, which are identical.
+        """
+        if not configuration.terms.verified:
+            return simulated(self, configuration, policies)
+        agreement, server, identities = fresh_agreement(configuration, policies)
+        replica = PosedReplica(totals_kept(configuration))
+        sides: dict[int, ClientSide] = {
+            i: MaskedClient(i, agreement, identity, policies[i], replica)
+            for i, identity in identities.items()
+        }
+        return PosingSession(MaskedSession(agreement, server), replica), sides
+
+
+class VerifiedMasked(Masked):
+    """Is `Masked(verified=True)`, by a name of its own."""
+
+    name = VERIFIED
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(**{"verified": True, **words})

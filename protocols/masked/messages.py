@@ -6,8 +6,16 @@ whole answers are views of the received bytes, not copies.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from privfed.core.stored.messages import Message
+from privfed.protocols.crypto.check_words import CHECK_BYTES
 from privfed.protocols.setup.messages import Key, Number, Slot
+
+Check = Annotated[bytes, msgspec.Meta(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
+"""The check words of a total."""
 
 
 class Preparation(Message, frozen=True):
@@ -75,3 +83,45 @@ class Unmasking(Message, frozen=True):
     answer_shares: bytes
     locked: bytes
     preparations: tuple[Preparation, ...]
+
+
+class OpenedSum(Message, frozen=True):
+    """Brings a client a total that the server opened, which the client checks (inside `VerifiedRequest`).
+
+    `prepared` and `contributors` have one byte for each member of the cohort; `words` are the total's
+    integers on the grid, little-endian.
+    """
+
+    number: Number
+    index: Number
+    cohort: Number
+    prepared: bytes
+    contributors: bytes
+    words: bytes
+    check: Check
+
+
+class VerifiedRequest(Message, frozen=True):
+    """Brings the totals that a client lacks, and asks (down, for verified totals).
+
+    `invitation` is the clients' secret, sealed by the client `leader` for this one; it is sent until the
+    client has answered once.
+    """
+
+    collect: CollectRequest
+    leader: Number
+    invitation: bytes
+    totals: tuple[OpenedSum, ...]
+
+
+class LeadRequest(Message, frozen=True):
+    """Asks a client to draw the clients' secret, since the one that had it is lost (down)."""
+
+    upcoming: tuple[Slot, ...]
+
+
+class Leading(Message, frozen=True):
+    """Brings preparations, and the clients' secret sealed for each other listed client, ascending (up)."""
+
+    prepared: Prepared
+    boxes: bytes

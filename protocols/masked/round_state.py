@@ -33,6 +33,7 @@ from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, self_
 from privfed.protocols.masked.messages import CollectRequest, Preparation, Unmasking, UnmaskRequest, Upload
 from privfed.protocols.masked.state import BOX_BYTES
 from privfed.protocols.masked.unmasking import Accept, Flags, Shares
+from privfed.protocols.masked.verification import CHECK_WORDS, Place
 from privfed.protocols.setup.graph import Places
 from privfed.protocols.setup.messages import Slot
 from privfed.protocols.setup.rules import Rules, sum_header
@@ -64,8 +65,10 @@ class RoundState:
         cohort: int,
         preparations: Mapping[int, Preparation],
         grid: Grid,
+        head: bytes = b"",
     ) -> None:
         self.number, self.grid = number, grid
+        self._head, self._layout = head, grid.checked(CHECK_WORDS if head else 0)
         self._session, self._label, self._index, self._question = session, cohort, index, question
         self._preparations, self._cohort = preparations, agreement.cohort(cohort)
         self._threshold = agreement.threshold(cohort)
@@ -74,8 +77,8 @@ class RoundState:
         self._is_prepared = self._core(preparations)
         self.prepared = self._clients(self._is_prepared)
         self._bitmap = self._is_prepared.tobytes()
-        self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap)
-        self._total: Words = np.zeros(grid.size, dtype=np.uint64)
+        self._header = sum_header(session, number, index, question, self._cohort.digest, self._bitmap, head)
+        self._total: Words = np.zeros(self._layout.size, dtype=np.uint64)
         self._is_living = np.zeros(len(members), dtype=np.bool_)
         self._receipts = np.zeros((*self._neighbours.shape, RECEIPT_BYTES), dtype=np.uint8)
         self.living: dict[int, None] = {}
@@ -92,6 +95,22 @@ class RoundState:
             if np.array_equal(kept, flags):
                 return flags
             flags = kept
+
+    @property
+    def place(self) -> Place:
+        """Which sum this is, for whoever verifies its total."""
+        parts = (self._head, self._cohort.digest, self._bitmap)
+        return Place(self._session, self.number, self._index, *parts)
+
+    @property
+    def contributors(self) -> bytes:
+        """U, one byte for each member of the cohort."""
+        return self._is_living.tobytes()
+
+    @property
+    def label(self) -> int:
+        """The cohort's label."""
+        return self._label
 
     def _clients(self, flags: Flags) -> tuple[int, ...]:
         return tuple([self._cohort.members[place] for place in np.flatnonzero(flags).tolist()])
@@ -173,9 +192,9 @@ class RoundState:
         place = self._cohort.place[client]
         chosen = self._is_prepared[self._neighbours[place]]
         receipts = RECEIPT_BYTES * int(chosen.sum())
-        if len(upload.words) != 8 * self.grid.size or len(upload.receipts) != receipts:
+        if len(upload.words) != 8 * self._layout.size or len(upload.receipts) != receipts:
             raise MessageError("an upload of another length", sender=name, stage="collect")
-        self.grid.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
+        self._layout.add(self._total, np.frombuffer(upload.words, dtype="<u8"))
         self._receipts[place, chosen] = _rows(upload.receipts, RECEIPT_BYTES)
         self._is_living[place] = True
         self.living[client] = None
@@ -196,7 +215,7 @@ class RoundState:
     # Opening.
 
     def opened(self) -> Words:
-        """Reconstruct the secrets and subtract all masks from the total.
+        """Reconstruct the secrets and subtract all masks from the total, and from check words after it.
 
         Raises:
             IntegrityError: the shares give secrets that do not match the preparations, or are too few.
@@ -208,7 +227,7 @@ class RoundState:
         of_masks = self._shares({place: (dead[place], masks) for place, (_, masks) in locked.items()})
         seeds = self._secrets(of_seeds, np.flatnonzero(self._is_living), self._is_seed)
         masks = self._secrets(of_masks, np.flatnonzero(self._is_prepared & ~self._is_living), self._is_mask)
-        masker = Masker(self.grid)
+        masker = Masker(self._layout)
         for place, seed in seeds.items():
             client = self._cohort.members[place]
             masker.subtract(

@@ -7,7 +7,6 @@ masks cancelled.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
@@ -17,38 +16,37 @@ from privfed.core.asking.question import Question
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, gather
 from privfed.core.roles.secure_sum import Steps
-from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError, RefusedError
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     SERVER,
-    CryptographyError,
     agree,
     bound,
-    check_public_key,
     extract,
     new_secret,
     public_key,
 )
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
+from privfed.protocols.masked.announced import Announced
 from privfed.protocols.masked.client import MAX_PREPARED
-from privfed.protocols.masked.messages import Preparation, Prepared, PrepareRequest, Unmasking, Upload
+from privfed.protocols.masked.delivery import Delivery
+from privfed.protocols.masked.messages import (
+    CollectRequest,
+    Leading,
+    LeadRequest,
+    Prepared,
+    PrepareRequest,
+    Unmasking,
+    Upload,
+)
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.masked.state import BOX_BYTES
 from privfed.protocols.setup.advertising import read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest, Slot
 from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import sizes
-
-
-@dataclass
-class _Coming:
-    """Holds a future sum's cohort, and the preparations that have arrived for it."""
-
-    cohort: int
-    preparations: dict[int, Preparation] = field(default_factory=dict)
 
 
 class MaskedSession:
@@ -64,12 +62,12 @@ class MaskedSession:
         self._channels: dict[int, Channel] = {}
         self._session = b""
         self._rejected: dict[int, str] = {}
-        self._highest = 0
         self._longest = 1 << 20
-        self._coming: dict[int, _Coming] = {}
+        self._announced = Announced(self._agreement)
         self._joined: set[int] = set()
         self._accusers: dict[int, set[int]] = {}
         self._accused_last: set[int] = set()
+        self._delivery: Delivery | None = None
 
     # Set-up.
 
@@ -92,6 +90,9 @@ class MaskedSession:
         for one in listed:
             shared = extract(agree(key, one.key), bound("channel", self._session, one.client))
             self._channels[one.client] = Channel(shared, self._session, one.client)
+        if self._agreement.configuration.terms.verified:
+            self._delivery = Delivery(self._agreement, self._session, tuple(sorted(roster)))
+            self._longest += 128 * len(everyone)
         self._roster = RosterRequest(listed, public_key(key), self._sign(fit, public_key(key)), ())
 
     def _sign(self, fit: bytes, key: bytes) -> bytes:
@@ -119,7 +120,7 @@ class MaskedSession:
     def _fail(
         self, missing: list[int], n_left: int, needed: int, stage: str, refused: Mapping[int, str]
     ) -> NoReturn:
-        self._coming.clear()
+        self._announced.coming.clear()
         codes = {self._name(i): code for i, code in refused.items()}
         if codes and n_left + len(codes) >= needed:
             raise RefusedError(codes, stage=stage)
@@ -128,29 +129,6 @@ class MaskedSession:
         )
 
     # Preparing.
-
-    def _slots(self, labels: Iterable[int], above: int) -> tuple[Slot, ...]:
-        """Give each cohort that may come next a number above `above`, unless it has one."""
-        have = {coming.cohort for number, coming in self._coming.items() if number > above}
-        for label in dict.fromkeys(labels):
-            if label not in have and len(have) < MAX_PREPARED - 1:
-                have.add(label)
-                self._coming[self._next_number()] = _Coming(label)
-        return tuple(Slot(number, coming.cohort) for number, coming in self._coming.items() if number > above)
-
-    def _next_number(self) -> int:
-        """Return a number that no sum had before: clients bind each number to the cohort they prepared."""
-        self._highest += 1
-        return self._highest
-
-    def _lacking(self, client: int, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        """Return the future sums whose cohort a client is in and that it has not prepared for."""
-        return tuple(
-            slot
-            for slot in slots
-            if client not in self._coming[slot.number].preparations
-            and client in self._agreement.cohort(slot.cohort).place
-        )
 
     def _ask_to_prepare(
         self, number: int, slots: tuple[Slot, ...], others: Container[int]
@@ -161,7 +139,7 @@ class MaskedSession:
         for client, channel in self._channels.items():
             if client in others:
                 continue
-            lacking = self._lacking(client, slots)
+            lacking = self._announced.lacking(client, slots)
             if client not in self._joined:
                 # The list may be long and go to many: clients that prepare the same sums share one copy.
                 if lacking not in rosters:
@@ -171,31 +149,15 @@ class MaskedSession:
                 requests[client] = channel.down(number, "prepare", PrepareRequest(lacking))
         return requests
 
-    def _keep(self, client: int, preparations: tuple[Preparation, ...], stage: str) -> None:
-        for one in preparations:
-            coming = self._coming.get(one.number)
-            if coming is None or coming.cohort != one.cohort or not self._is_in(client, one):
-                raise MessageError(
-                    "a preparation that was not asked for", sender=self._name(client), stage=stage
-                )
-            try:
-                check_public_key(one.mask_key)
-            except CryptographyError as error:
-                raise MessageError(str(error), sender=self._name(client), stage=stage) from None
-        for one in preparations:
-            self._coming[one.number].preparations.setdefault(client, one)
-
-    def _is_in(self, client: int, one: Preparation) -> bool:
-        """Say whether a client is in its preparation's cohort and sent a box for each neighbour."""
-        cohort = self._agreement.cohort(one.cohort)
-        degree = sizes(len(cohort.members), self._agreement.configuration.terms).neighbours
-        return client in cohort.place and len(one.boxes) == BOX_BYTES * degree
-
     def _prepared(self, client: int, data: bytes, number: int) -> None:
-        reply = self._opened(client, data, number, "prepare", Prepared)
+        expected: Any = Prepared if self._delivery is None else Prepared | Leading
+        reply = self._opened(client, data, number, "prepare", expected)
+        if isinstance(reply, Leading) and self._delivery is not None:
+            self._delivery.lead(client, reply.boxes, self._name(client))
+            reply = reply.prepared
         if isinstance(reply, Prepared):
             self._joined.add(client)
-            self._keep(client, reply.preparations, "prepare")
+            self._announced.keep(client, reply.preparations, self._name(client), "prepare")
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
         """Open an envelope and return the reply, which must belong to this sum and stage."""
@@ -227,7 +189,7 @@ class MaskedSession:
             self._rejected = state.rejected
             state = yield from self._collected(data, index, cohort, upcoming)
         self._require_neighbours(state, state.living, members, "collect")
-        yield from self._unmask(state, self._slots((), state.number))
+        yield from self._unmask(state, self._announced.slots((), state.number))
         self._require_neighbours(state, state.answers, members, "unmask")
         return self._total(question, state)
 
@@ -250,16 +212,15 @@ class MaskedSession:
         members = self._agreement.cohort(cohort).members
         needed, excluded = needed_to_open(len(members), self._agreement.configuration.terms), self._excluded()
         number = yield from self._number(cohort, needed, excluded)
-        arrived = self._coming.pop(number).preparations
-        for closed in [r for r in self._coming if r < number]:
-            del self._coming[closed]
+        arrived = self._announced.taken(number)
         preparations = {i: one for i, one in arrived.items() if i not in excluded}
         self._require(preparations, members, needed, "prepare", {})
-        grid = grid_of(question, len(members))
+        grid, head = grid_of(question, len(members)), b"" if self._delivery is None else self._delivery.head
         state = RoundState(
-            self._agreement, self._session, number, index, question, cohort, preparations, grid
+            self._agreement, self._session, number, index, question, cohort, preparations, grid, head
         )
         self._require(set(state.prepared), members, needed, "prepare", {})
+        yield from self._led(number)
         state.dropped = {
             i: "prepare" if i in self._channels else "advertise"
             for i in sorted(set(members) - set(state.prepared))
@@ -267,16 +228,14 @@ class MaskedSession:
         state.rejected, self._rejected = self._rejected, {}
         # Replies in a small sum may carry preparations for a large one.
         self._longest = 8 * grid.size + 256 * MAX_HOLDERS * (MAX_PREPARED + 1) + 4096
-        yield from self._collect(state, self._slots(upcoming or (cohort,), number))
+        yield from self._collect(state, self._announced.slots(upcoming or (cohort,), number))
         return state
 
     def _number(self, cohort: int, needed: int, excluded: set[int]) -> Steps[int]:
         """Return the number of a sum that the cohort is prepared for, after an exchange if too few are."""
-        known = sorted(r for r, coming in self._coming.items() if coming.cohort == cohort)
-        if known and len(self._coming[known[0]].preparations.keys() - excluded) >= needed:
-            return known[0]
-        number = known[0] if known else self._next_number()
-        self._coming.setdefault(number, _Coming(cohort))
+        number = self._announced.number_of(cohort)
+        if len(self._announced.coming[number].preparations.keys() - excluded) >= needed:
+            return number
         slots = (Slot(number, cohort),)
         requests = self._ask_to_prepare(number, slots, ())
         replies = yield Exchange("prepare", number, requests)
@@ -284,6 +243,22 @@ class MaskedSession:
         _, rejected = gather(replies, requests, lambda i, data: self._prepared(i, data, stage_number[i]))
         self._rejected |= rejected
         return number
+
+    def _led(self, number: int) -> Steps[None]:
+        """See to it that a client drew the clients' secret: another is asked where the lowest was lost.
+
+        Raises:
+            NotEnoughClientsError: none did.
+        """
+        for client in sorted(self._joined):
+            if self._delivery is None or self._delivery.leader is not None:
+                return
+            request = self._channels[client].down(number, "prepare", LeadRequest(()))
+            replies = yield Exchange("prepare", number, {client: request})
+            read = lambda i, data: self._prepared(i, data, number)  # noqa: E731
+            self._rejected |= gather(replies, (client,), read)[1]
+        if self._delivery is not None and self._delivery.leader is None:
+            self._require((), self._channels, 1, "prepare", {})
 
     def _excluded(self) -> set[int]:
         """Return the clients to leave out of the next sum, because others report bad boxes or receipts.
@@ -297,13 +272,14 @@ class MaskedSession:
         self._accused_last = set()
         return excluded
 
+    def _collect_request(self, state: RoundState, client: int, slots: tuple[Slot, ...]) -> bytes:
+        request: Message = state.collect_request(client, self._announced.lacking(client, slots))
+        if self._delivery is not None and isinstance(request, CollectRequest):
+            request = self._delivery.request(client, request)
+        return self._channels[client].down(state.number, "collect", request)
+
     def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
-        requests = {
-            i: self._channels[i].down(
-                state.number, "collect", state.collect_request(i, self._lacking(i, slots))
-            )
-            for i in state.prepared
-        }
+        requests = {i: self._collect_request(state, i, slots) for i in state.prepared}
         requests |= self._ask_to_prepare(state.number, slots, requests)
         joined, prepared = set(self._joined), set(state.prepared)
         replies = yield Exchange("collect", state.number, requests)
@@ -315,8 +291,10 @@ class MaskedSession:
             reply: Upload | Refusal = self._opened(client, data, state.number, "collect", Upload)
             if isinstance(reply, Refusal):
                 return reply
-            self._keep(client, reply.preparations, "collect")
+            self._announced.keep(client, reply.preparations, self._name(client), "collect")
             state.add(client, reply, self._name(client))
+            if self._delivery is not None:
+                self._delivery.heard(client)
             # The upload is in the total now; keeping it would keep its decrypted bytes in memory.
             return None
 
@@ -332,7 +310,7 @@ class MaskedSession:
     def _unmask(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:
         requests = {
             i: self._channels[i].down(
-                state.number, "unmask", state.unmask_request(i, self._lacking(i, slots))
+                state.number, "unmask", state.unmask_request(i, self._announced.lacking(i, slots))
             )
             for i in state.living
         }
@@ -346,7 +324,7 @@ class MaskedSession:
                 return None
             reply: Unmasking | Refusal = self._opened(client, data, state.number, "unmask", Unmasking)
             if isinstance(reply, Unmasking):
-                self._keep(client, reply.preparations, "unmask")
+                self._announced.keep(client, reply.preparations, self._name(client), "unmask")
                 state.answer(client, reply, self._name(client))
             return reply
 
@@ -361,13 +339,16 @@ class MaskedSession:
         yield from ()
 
     def _total(self, question: Question, state: RoundState) -> Total:
-        vector, clipped, contributors = state.grid.decode(state.opened())
+        words = state.opened()
+        vector, clipped, contributors = state.grid.decode(words[: state.grid.size])
         if contributors != len(state.living):
             raise IntegrityError(
                 f"sum {state.number} of {len(state.living)} clients counts {contributors}: masks did not "
                 "cancel, or a client sent a wrong count; nothing is released. Masked answers do not show "
                 "which client it was: ask again, or begin a fit without clients that you do not trust."
             )
+        if self._delivery is not None:
+            self._delivery.opened(state.place, state.label, state.contributors, words)
         return Total(
             statistics=question.spec.unflatten(vector),
             contributors=tuple(sorted(state.living)),

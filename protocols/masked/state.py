@@ -61,6 +61,42 @@ class Pending(_Hidden, frozen=True):
     answer: bytes
 
 
+class Story(_Hidden, frozen=True):
+    """Holds what the server told a client of its neighbours in a sum that it helped to open.
+
+    Args:
+        number: number of the sum.
+        living: neighbours whose answers are in the sum, as it said.
+        dead: prepared neighbours that it called lost.
+    """
+
+    number: int
+    living: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+class Chain(_Hidden, frozen=True):
+    """Holds what a client of verified sums keeps of the totals so far.
+
+    Args:
+        secret: the clients' secret G, 32 bytes, from the first sum on that the client was asked for.
+        drawn: the secret that this client drew as the leader; empty for others.
+        head: head of the hash chain over all totals so far, 32 bytes.
+        opened: index of the last of them, -1 before.
+        number: its number, 0 before.
+        story: what the client was told of the last sum that it helped to open, until the total comes.
+        rows: digest of contributors -> how many rows they hold, from sums that count all of them.
+    """
+
+    secret: bytes = b""
+    drawn: bytes = b""
+    head: bytes = b""
+    opened: int = -1
+    number: int = 0
+    story: Story | None = None
+    rows: dict[bytes, float] = {}
+
+
 class Fit(_Hidden, frozen=True):
     """Holds the keys and counters of a fit after its set-up.
 
@@ -76,6 +112,7 @@ class Fit(_Hidden, frozen=True):
         pending: the sum between its two exchanges.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
+        chain: the totals so far, where totals are verified.
     """
 
     session: bytes
@@ -89,6 +126,7 @@ class Fit(_Hidden, frozen=True):
     pending: Pending | None = None
     reply_to: bytes = b""
     reply: bytes = b""
+    chain: Chain = Chain()
 
 
 class State(_Hidden, frozen=True):
@@ -108,6 +146,12 @@ class State(_Hidden, frozen=True):
     keys: Fit | None = None
     agreement: bytes = b""
     answered: int = 0
+
+
+def closed(state: State) -> State:
+    """Return the state without the keys of its fit; counts over all set-ups stay."""
+    answered = state.answered if state.keys is None else state.keys.answered
+    return State(agreement=state.agreement, answered=answered)
 
 
 CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 1)

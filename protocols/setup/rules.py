@@ -147,10 +147,20 @@ def cohort_digest(label: int, members: tuple[int, ...]) -> bytes:
 
 
 def sum_header(
-    session: bytes, number: int, index: int, question: bytes, cohort: bytes, prepared: bytes
+    session: bytes,
+    number: int,
+    index: int,
+    question: bytes,
+    cohort: bytes,
+    prepared: bytes,
+    head: bytes = b"",
 ) -> bytes:
-    """Return H, the hash that every mask, receipt and answer of a sum is bound to, 32 bytes."""
-    return digest("sum", session, number, index, question, cohort, prepared)
+    """Return H, the hash that every mask, receipt and answer of a sum is bound to, 32 bytes.
+
+    `head` chains the totals so far where clients verify them, and is empty elsewhere.
+    """
+    chained = [head] if head else []
+    return digest("sum", session, number, index, question, cohort, prepared, *chained)
 
 
 def box_binding(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +195,26 @@ def tomography_defences() -> None:
         line(f"tomography T=20, random start, {name}", reports, "W1 ratio")
 
 
+def verified() -> None:
+    """What a curious client and a lying server recover, without and with verified totals."""
+    for name, n_init in (("iris", 10), ("wine", 10), ("breast_cancer", 10)):
+        data = [real(name, seed) for seed in range(SEEDS)]
+        for over in ("masked", "masked-verified"):
+            runs = [
+                fitted(c, 10, s, n_init=n_init, init="coreset", protocol=over) for s, c in enumerate(data)
+            ]
+            for party, colluding in (("server", ()), ("clients", (0,))):
+                views = (model.transcript_.view(party, colluding=colluding) for model in runs)
+                priors = (Prior(colluders={i: c[i] for i in colluding}) for c in data)
+                rng = np.random.default_rng(0)
+                found = (Differencing().run(v, p, rng) for v, p in zip(views, priors, strict=True))
+                reports = [evaluate(f, Truth(c, tolerance=1e-4)) for f, c in zip(found, data, strict=True)]
+                line(f"{name}, {over}, {party}", reports)
+    for over in ("masked", "masked-verified"):
+        reports = [probed(mixture(s, 50, 2)[0], Probing(10), protocol=over, tolerance=1e-5) for s in range(3)]
+        line(f"probing 10 clients of 50 (3 seeds), {over}", reports)
+
+
 def probed(
     clients: list[FloatArray],
     attack: Probing,
@@ -206,8 +225,7 @@ def probed(
     domain: Box | None = None,
     tolerance: float = 1e-6,
 ) -> Report:
-    """Probe clients that check no program: what guards alone leave."""
-    policy = replace(policy or ClientPolicy(), undeclared=True)
+    """Probe clients."""
     oracle = Oracle(open_over(clients, protocol=protocol, policy=policy, domain=domain), budget)
     low, high = (None, None) if domain is None else domain.bounds(clients[0].shape[1])
     found = attack.run(oracle, Prior(low=low, high=high), np.random.default_rng(0))
@@ -272,12 +290,7 @@ def probing_noised() -> None:
                     neighbours="add-remove",
                     noise_seed=seed,
                 )
-                oracle = Oracle(
-                    open_over(
-                        clients, protocol=protocol, privacy=privacy, policy=ClientPolicy(undeclared=True)
-                    ),
-                    20,
-                )
+                oracle = Oracle(open_over(clients, protocol=protocol, privacy=privacy), 20)
                 rng = np.random.default_rng(seed)
                 found = Probing(10, client=client).run(oracle, Prior(low=low, high=high), rng)
                 rows = cKDTree(clients[0] if client == 0 else np.concatenate(clients))
@@ -341,6 +354,7 @@ PARTS: dict[str, Callable[[], None]] = {
         *(
             differencing,
             pooled,
+            verified,
             local,
             counts,
             tomography,

@@ -213,10 +213,11 @@ def test_where_clients_open_the_server_sees_who_took_part_and_how_much_was_sent(
 
 
 @pytest.mark.parametrize("party", [("clients", ()), ("clients", [4]), ("server", [4]), ("observer", [4])])
-def test_where_clients_open_each_of_them_reads_every_question_and_total(
-    blobs: Clients, party: tuple[str, list[int]]
+@pytest.mark.parametrize("over", ["group-masked", "masked-verified"])
+def test_where_clients_open_or_verify_each_of_them_reads_every_question_and_total(
+    blobs: Clients, party: tuple[str, list[int]], over: str
 ) -> None:
-    model = fitted(blobs, "group-masked")
+    model = fitted(blobs, over)
     view = model.transcript_.view(party[0], colluding=party[1])
     np.testing.assert_array_equal(view.result["centers"], model.cluster_centers_)
     for seen, (asked, total) in zip(view.sums, model.transcript_.totals(), strict=True):

@@ -98,10 +98,13 @@ Envelope
 ForGroup
 Invited
 Joined
+LeadRequest
+Leading
 Listed
 MaskedWords
 Message
 OpenRequest
+OpenedSum
 PlainAnswer
 PlainRequest
 Preparation
@@ -114,6 +117,7 @@ Slot
 UnmaskRequest
 Unmasking
 Upload
+VerifiedRequest
 """
 
 

@@ -83,7 +83,8 @@ class Party:
         configuration = agreement.configuration
         fit = self._journal.begin(agreement, message.position, "rows", ClientPolicy())
         protocol = secure_sum(configuration)
-        replica = self._replica(configuration, fit.opened) if protocol.opens_to == "clients" else None
+        knows = protocol.opens_to == "clients" or configuration.terms.verified
+        replica = self._replica(configuration, fit.opened) if knows else None
         side = protocol.client(agreement, message.position, self.identity, ClientPolicy(), replica)
         stores = Stores.in_journal(fit, side)
         words: Any = (side, message.position, self._rows, configuration, ClientPolicy(), stores)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,11 +22,15 @@ from privfed import (
     metrics,
     select_n_clusters,
 )
+from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.transcript import Summed
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked, Slotted
+from privfed.protocols.masked.delivery import Delivery
+from privfed.protocols.masked.messages import CollectRequest, VerifiedRequest
 from tests.engines.client_process import DOMAIN
 from tests.engines.processes import ProcessEngine
+from tests.protocols.masked.lying import multiplied
 
 N = 4
 WORDS: dict[str, Any] = {"local_iter": 2, "max_iter": 3, "tol": 0, "random_state": 3}
@@ -55,8 +61,13 @@ def assert_same_totals(over: Any, here: Any) -> None:
     assert len(totals[0]) > 2 and totals[0] == totals[1]
 
 
-@pytest.mark.parametrize("protocol", ["plain", "masked", "group-masked", "ckks"])
-def test_each_sum_gives_the_same_over_processes(protocol: str, engine: ProcessEngine) -> None:
+VERIFIED = Masked(verified=True)
+
+
+@pytest.mark.parametrize(
+    "protocol", ["plain", "masked", "group-masked", "ckks", pytest.param(VERIFIED, id="masked-verified")]
+)
+def test_each_sum_gives_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
     over = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
     assert_same_totals(over, DWFKMeans(3, protocol=protocol, **WORDS).fit(rows()))
 
@@ -82,10 +93,12 @@ def test_rehearsed_noise_is_the_same_over_processes(engine: ProcessEngine) -> No
         ("masked", "collect", 2),
         pytest.param("masked", "unmask", 2, marks=pytest.mark.slow),
         ("group-masked", "collect", 5),
+        pytest.param(VERIFIED, "collect", 3, id="masked-verified"),
+        pytest.param(VERIFIED, "unmask", 2, id="masked-verified-unmask", marks=pytest.mark.slow),
     ],
 )
 def test_a_client_that_is_killed_goes_on_from_what_it_stored(
-    protocol: str, stage: str, number: int, engine: ProcessEngine
+    protocol: Any, stage: str, number: int, engine: ProcessEngine
 ) -> None:
     before = sum(engine.starts)
     engine.restarts = {(stage, number): 1}
@@ -142,6 +155,44 @@ def test_rows_and_engine_that_do_not_fit_together_are_an_error(engine: ProcessEn
         DWFKMeans(3, engine=engine, policy=ClientPolicy(min_count=3)).fit()
     with pytest.raises(ArgumentError, match="engine must be None or a Engine, got engine='ray'"):
         DWFKMeans(3, engine="ray").fit(rows())
+
+
+def test_a_client_of_verified_sums_that_missed_totals_catches_up(engine: ProcessEngine) -> None:
+    cohorts = [[0, 1, 2], [0, 1, 2], [1, 2, 3], [0, 2, 3]]
+    words = {**WORDS, "max_iter": 4, "cohorts": cohorts}
+    over = DWFKMeans(3, protocol=VERIFIED, engine=engine, **words).fit()
+    assert_same_totals(over, DWFKMeans(3, protocol="masked", **words).fit(rows()))
+    assert over.transcript_.of(Summed)[-1].contributors == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("lie", ["total", "question"])
+def test_a_server_that_lies_to_clients_elsewhere_is_refused(
+    lie: str, engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client's own run of the algorithm, in its own process, tells what comes next."""
+    honest = Delivery.request
+
+    def request(self: Delivery, client: int, collect: CollectRequest) -> Any:
+        if lie == "question" and collect.index == 3:
+            asked = question_from_bytes(collect.question)
+            moved = dataclasses.replace(asked, centers=asked.centers + 1e-6)  # type: ignore[attr-defined]
+            collect = msgspec.structs.replace(collect, question=moved.to_bytes())
+        sent = honest(self, client, collect)
+        assert isinstance(sent, VerifiedRequest)
+        if lie == "total" and collect.index == 3:
+            forged = [
+                msgspec.structs.replace(
+                    one, words=multiplied(one.words, 2, 8), check=multiplied(one.check, 2, 24)
+                )
+                for one in sent.totals
+            ]
+            sent = msgspec.structs.replace(sent, totals=tuple(forged))
+        return sent
+
+    monkeypatch.setattr(Delivery, "request", request)
+    with pytest.raises(RefusedError) as refused:
+        DWFKMeans(3, protocol=VERIFIED, engine=engine, **WORDS).fit()
+    assert refused.value.codes == dict.fromkeys("0123", "total" if lie == "total" else "program")
 
 
 def test_a_client_that_stays_away_is_a_dropout(engine: ProcessEngine) -> None:

@@ -35,6 +35,7 @@ class Case:
         exchanges: of a sum that is under way.
         smallest: fewest clients.
         needed_of: (n, terms) -> how many of a cohort of n must be left.
+        leads: whether one exchange is added where the lowest client of the list is lost in the set-up.
     """
 
     make: Callable[[], SecureSum]
@@ -43,6 +44,7 @@ class Case:
     exchanges: int
     smallest: int
     needed_of: Callable[[int, Terms], int] = needed_to_open
+    leads: bool = False
 
     @property
     def stages_of_sum(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class Case:
 
 def masked(**options: Any) -> Case:
     stages = ("advertise", "prepare", "collect", "unmask")
-    return Case(lambda: Masked(**options), stages, stages[:2], 2, 3)
+    return Case(lambda: Masked(**options), stages, stages[:2], 2, 3, leads=options.get("verified", False))
 
 
 def plain(**options: Any) -> Case:
@@ -74,6 +76,7 @@ CASES = {
     "masked": masked(),
     "masked-threshold": masked(threshold=3),
     "masked-colluders": masked(colluders=0, honest=2),
+    "masked-verified": masked(verified=True),
 }
 
 ASKED_AGAIN = {
@@ -86,7 +89,10 @@ ENCRYPTED = {"ckks": Case(CKKS, ("advertise", "prepare", "collect"), ("advertise
 """Sums that hold whoever answered; a client is out of the fit only where it missed its set-up."""
 
 
-VARIANTS = ("plain-threshold", "masked-threshold", "masked-colluders", "group-masked-colluders")
+VARIANTS = (
+    *("plain-threshold", "masked-threshold", "masked-colluders", "masked-verified"),
+    "group-masked-colluders",
+)
 """Other terms of a sum: by default these run only where terms decide, in tests of who is lost when."""
 
 
@@ -185,10 +191,14 @@ def check_pattern(case: Case, n: int, faults: Mapping[int, tuple[str, str]]) -> 
     first = check(case, run, faults)
     in_first = run.exchanges
     setup = len(case.stages_of_fit)
+    listed = [i for i in range(n) if faults.get(i, ("", ""))[0] != "advertise"]
+    led = (
+        case.leads and first.failed not in case.stages_of_fit and faults.get(listed[0], ("",))[0] == "prepare"
+    )
     if first.failed is None:
-        assert in_first == setup + case.exchanges
+        assert in_first == setup + case.exchanges + led
     else:
-        assert in_first == case.stages.index(first.failed) + 1
+        assert in_first == case.stages.index(first.failed) + 1 + led
     # A fit whose set-up failed begins anew; else those who missed its first stage are out.
     gone = frozenset(i for i, (stage, _) in faults.items() if stage == "advertise")
     anew = first.failed == "advertise"

@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from privfed.core.agreed.program import AgreedProgram
 from privfed.core.asking.justified import most_cells, most_centers
 from privfed.core.asking.question import Part, Question
 from privfed.core.asking.statistics import Entry, StatisticsSpec
@@ -104,6 +103,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         slot_contributors: fewest clients in such a sum.
         dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
             mask graphs.
+        verified: whether, where the server opens totals, every client gets each, checks it and answers
+            only what follows from it.
     """
 
     min_clients: int = 1
@@ -115,6 +116,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     repeats: int = 0
     slotted: int = 0
     slot_contributors: int = 0
+    verified: bool = False
 
     def __post_init__(self) -> None:
         lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
@@ -195,7 +197,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Args:
         protocol: name of the secure sum.
-        algorithm: what was asked for, as text for people; no check goes by it.
+        algorithm: the algorithm and its parameters, as canonical text.
         clients: names of the clients; a client's position in it is its number on the wire.
         n_features: number of columns.
         n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger; it
@@ -209,10 +211,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         privacy: the differential privacy guarantee of the fit; None where none is claimed.
         numerics: digest of the known answers that every client must compute too
             (`privfed.numerics.known_answers`), where clients run the algorithm themselves; empty elsewhere.
-        program: what runs. None where nothing is declared of it: then clients cannot check what they are
-            asked, and take part only if their policy says so (`undeclared`).
-        nonce: makes fits with equal parameters two agreements, as one agreement runs once; empty in a
-            simulation, whose parties are made for it.
     """
 
     protocol: str
@@ -228,8 +226,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_rows: int | None = None
     privacy: PrivacyTerms | None = None
     numerics: str = ""
-    program: AgreedProgram | None = None
-    nonce: bytes = b""
 
     @property
     def noising(self) -> int:
@@ -332,4 +328,4 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return "cells" if declared.n_cells > most else None
 
 
-_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 2)
+_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 1)

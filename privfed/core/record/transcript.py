@@ -249,7 +249,8 @@ class Transcript:
 
         Where clients open the totals, the transcript is kept on their side: the server alone saw none of its
         questions and totals, and every client saw all of them, including those of sums without it. Otherwise
-        a client saw the questions to its cohorts. Encrypted answers are not in the view, although with one
+        a client saw the questions to its cohorts; with verified totals, also the other questions and all
+        totals. Encrypted answers are not in the view, although with one
         key for all clients (`ckks`) a server with a colluder could decrypt each of them.
 
         Args:
@@ -274,7 +275,8 @@ class Transcript:
         if party == "observer" and not colluders:
             return View("observer", (), began.configuration.clients, (), result)
         server, opens = party == "server", began.opens_to == "clients"
-        reads_totals = began.opens_to == party or (opens and bool(colluders))
+        told = opens or began.configuration.terms.verified
+        reads_totals = began.opens_to == party or (told and (party == "clients" or bool(colluders)))
         # Where clients open totals, they derive the questions themselves: a server only relays messages.
         reads_questions = reads_totals or (server and not opens)
         sums = tuple(

@@ -61,6 +61,10 @@ class Posed:
 class Replica(Protocol):
     """One client's own run of the algorithm: it knows the next question from the totals so far."""
 
+    @property
+    def told(self) -> int:
+        """How many totals it has when a set-up begins."""
+
     def ask(self, index: int) -> Posed:
         """Return what sum `index` asks.
 

@@ -23,8 +23,8 @@ class Surroundings:
 
     protocol: str | SecureSum = parameter(
         default="masked",
-        text='the secure sum: a registered name ("plain", "masked", "group-masked", "ckks"), or a configured '
-        "object of `privfed.protocols`.",
+        text='the secure sum: a name ("plain", "masked", "masked-verified", "group-masked", "ckks") '
+        "or a configured object of `privfed.protocols`.",
     )
     privacy: Privacy | None = parameter(
         default=None, text="None, or a `privfed.Privacy`; then everything that a fit releases is noised."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privfed.experiments.report.summary import Row
+from privfed.experiments.study.factories import secure_sum
 
 LOOSE = 4.0
 """Epsilon above which a guarantee alone is no reason for trust."""
@@ -99,7 +100,8 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
         found.append("it is not private as it ran here: its noise is a rehearsal")
     if row.setup.privacy is None:
         found.append("it has no differential privacy: what totals give away has no proven bound")
-    if row.opens_to == "clients" and all(one.party != "clients" for one in row.setup.attacks):
+    told = row.opens_to == "clients" or getattr(secure_sum(row.setup), "verified", False)
+    if told and all(one.party != "clients" for one in row.setup.attacks):
         found.append("clients read the totals: what they learn of each other was not attacked")
     if row.unconverged:
         found.append(f"{len(row.unconverged)} of its {len(row.cells)} fits did not converge")

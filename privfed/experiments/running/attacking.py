@@ -10,10 +10,9 @@ import numpy as np
 
 from privfed.attacks import NotRun, Report, Truth, evaluate
 from privfed.attacks.base.collusion import without_colluders
-from privfed.attacks.base.oracle import CLIENTS_OPEN, Oracle
+from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.registry import ATTACKS, attack_class
-from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.roles.conversation import ROUND
@@ -62,11 +61,11 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         seed: seed of the cell.
     """
     model, protocol = estimator(setup, scene, seed), secure_sum(setup)
-    if protocol.opens_to != "server":
+    verified = getattr(protocol, "verified", False)
+    if protocol.opens_to != "server" or verified:
         # Checked before a federation is opened, which would fail under noise of the server.
-        return _found(
-            NotRun(attack=ATTACKS.canonical(attack.kind), why=CLIENTS_OPEN).score(Truth(scene.clients))
-        )
+        why = CLIENTS_VERIFY if verified else CLIENTS_OPEN
+        return _found(NotRun(attack=ATTACKS.canonical(attack.kind), why=why).score(Truth(scene.clients)))
     federation = open_over(
         scene.clients,
         protocol=protocol,
@@ -74,8 +73,6 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         privacy=model.privacy,
         purpose="probing",
         random_state=seed,
-        # Clients that check no program: what is measured is what sums, guards and noise alone leave.
-        policy=ClientPolicy(undeclared=True),
     )
     made = prepared(attack, target_of(attack, scene, setup.privacy, seed))
     oracle = Oracle(federation, attack.budget)

@@ -20,11 +20,11 @@ from privfed.engines.faults import Fault
 from privfed.errors import IntegrityError
 from privfed.protocols.client_opened.state import Group
 from privfed.protocols.client_opened.sum_attempt import SumAttempt
+from privfed.protocols.crypto.check_words import _combination, check_of
 from privfed.protocols.crypto.fixed_point import Layout, Words
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.crypto.keystream import keystream
 from privfed.protocols.group_masked import masks
-from privfed.protocols.group_masked.check_words import _combination, check_of
 from privfed.protocols.group_masked.masks import MaskedWords, MaskScheme
 from tests.protocols.federations import Vectors, seeded, vectors, wide_vectors
 from tests.protocols.groups import QUESTION, Played, encoded, with_words, words_of

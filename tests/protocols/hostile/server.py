@@ -32,6 +32,7 @@ from privfed.protocols.masked.messages import (
     UnmaskRequest,
     Upload,
 )
+from privfed.protocols.masked.pairs import pair_of
 from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.channel import Channel
@@ -247,8 +248,7 @@ class HostileServer:
             listed = {one.client: one for one in fit.listed}
             keys = [state.key for state in self.world.spied[corrupted] if state.key]
             own = next(key for key in keys if public_key(key) == listed[corrupted].key)
-            side = self.world.sides[corrupted]
-            fit.pairs[corrupted, other] = side._pair(own, other, listed[other].key, fit.session)
+            fit.pairs[corrupted, other] = pair_of(own, corrupted, other, listed[other].key, fit.session)
         return fit.pairs[corrupted, other]
 
     def unmask(

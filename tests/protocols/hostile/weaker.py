@@ -56,8 +56,8 @@ def without_question(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         code,
         "sum_header",
-        lambda session, number, index, question, cohort, prepared: sum_header(
-            session, number, index, b"", cohort, prepared
+        lambda session, number, index, question, cohort, prepared, head=b"": sum_header(
+            session, number, index, b"", cohort, prepared, head
         ),
     )
 

@@ -122,7 +122,7 @@ def test_a_bad_box_is_named_by_a_neighbour_and_its_sender_left_out(monkeypatch: 
     state = run.state(3)
     sent = max(state.keys.secrets.values(), key=lambda one: one.sent.number).sent
     spoilt = Preparation(sent.number, 0, sent.mask_key, sent.seed_hash, bytes(len(sent.boxes)))
-    coming = run.session._coming[sent.number]  # type: ignore[attr-defined]
+    coming = run.session._announced.coming[sent.number]  # type: ignore[attr-defined]
     coming.preparations[3] = spoilt
     total = run.ask()
     run.assert_exact(total, VECTORS)

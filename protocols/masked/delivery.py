@@ -1,0 +1,73 @@
+"""What the coordinator of verified totals keeps for clients: the totals that each lacks, and their secret."""
+
+from __future__ import annotations
+
+from privfed.core.stored.messages import Message
+from privfed.errors import MessageError
+from privfed.protocols.crypto.fixed_point import Words
+from privfed.protocols.masked.messages import CollectRequest, OpenedSum, VerifiedRequest
+from privfed.protocols.masked.verification import CHECK_WORDS, Place, first_head
+from privfed.protocols.setup.posed import totals_kept
+from privfed.protocols.setup.rules import Rules
+
+
+class Delivery:
+    """Keeps opened totals until the clients have them, and the boxes of the client that leads.
+
+    Args:
+        agreement: configuration and registry.
+        session: the fit's session.
+        listed: positions of the clients of the list.
+    """
+
+    def __init__(self, agreement: Rules, session: bytes, listed: tuple[int, ...]) -> None:
+        self._listed = listed
+        self._kept = totals_kept(agreement.configuration)
+        self._totals: list[OpenedSum] = []
+        self._n_totals = 0
+        self._heard = dict.fromkeys(listed, 0)
+        self._invited: set[int] = set()
+        self._boxes: dict[int, bytes] = {}
+        self.leader: int | None = None
+        self.head = first_head(session)
+
+    def lead(self, client: int, boxes: bytes, name: str) -> None:
+        """Keep the boxes of the first client that leads.
+
+        Raises:
+            MessageError: they are not one for each other client of the list.
+        """
+        others = [j for j in self._listed if j != client]
+        size, rest = divmod(len(boxes), len(others))
+        if rest or not size:
+            raise MessageError("boxes of another length", sender=name, stage="prepare")
+        if self.leader is None:
+            self.leader = client
+            self._boxes = {j: boxes[place * size : (place + 1) * size] for place, j in enumerate(others)}
+
+    def request(self, client: int, collect: CollectRequest) -> Message:
+        """Return what one client is sent: the totals that it lacks, and the question."""
+        behind = self._n_totals - self._heard[client]
+        totals = tuple(self._totals[-behind:]) if behind else ()
+        invitation = b"" if client in self._invited else self._boxes.get(client, b"")
+        return VerifiedRequest(collect, self.leader or 0, invitation, totals)
+
+    def heard(self, client: int) -> None:
+        """Note that a client answered, and so has the clients' secret and all totals so far."""
+        self._heard[client] = self._n_totals
+        self._invited.add(client)
+
+    def opened(self, place: Place, label: int, contributors: bytes, words: Words) -> None:
+        """Chain a total that was opened, and keep it for the clients.
+
+        Args:
+            place: which sum it is of.
+            label: the cohort's label.
+            contributors: U, one byte for each member of the cohort.
+            words: the total on the grid, and its check words.
+        """
+        data = words.astype("<u8").tobytes()
+        total, check = data[: -8 * CHECK_WORDS], data[-8 * CHECK_WORDS :]
+        one = OpenedSum(place.number, place.index, label, place.prepared, contributors, total, check)
+        self._totals, self._n_totals = [*self._totals, one][-self._kept :], self._n_totals + 1
+        self.head = place.next_head(contributors, total)

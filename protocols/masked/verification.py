@@ -1,0 +1,100 @@
+"""Check words of verified totals: what clients add to their answers, so that all of them can check a total.
+
+With x_i the integers of client i's answer, r_l secret coefficients and rho_i a secret blind, client i appends
+
+    c_i = sum_l r_l x_il + rho_i  mod 2^192
+
+to its words, under three further words of the same masks. The server opens X = sum x_i and c = sum c_i over
+U, and knows neither r nor rho. Verifiers compare c with sum_l r_l X_l + sum of rho_i over the named U. So
+another X passes with probability 2^-64 (`privfed.protocols.crypto.check_words`), and another U or a multiple
+of both, as (2X, 2c), no likelier than a guess of 192 bits. Who knows G learns no c_i: its words are masked.
+
+    r   = stream of Expand(G, "check words" | place)
+    rho = stream of Expand(G, "check blinds" | place), 24 bytes for each client, by position
+    place = session, r, index, head, H(cohort), P
+
+No question is in a place: machines may compute floats that differ in the last bit, and who was not asked
+checks the total by what its own replica asks. `head` chains the totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.protocols.crypto.check_words import CHECK_BYTES, added, check_of
+from privfed.protocols.crypto.fixed_point import Grid, Words
+from privfed.protocols.crypto.keys import bound, digest, expand
+from privfed.protocols.crypto.keystream import keystream
+
+CHECK_WORDS = CHECK_BYTES // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Says which sum a total is of.
+
+    Args:
+        session: the fit's session.
+        number: number of the sum.
+        index: index of the sum in the run.
+        head: head of the chain of all totals before.
+        cohort: H(Q), the cohort's digest.
+        prepared: P, one byte for each member of the cohort.
+    """
+
+    session: bytes
+    number: int
+    index: int
+    head: bytes
+    cohort: bytes
+    prepared: bytes
+
+    def key(self, secret: bytes, tag: str) -> bytes:
+        """Return a key of this place under the clients' secret G."""
+        parts = (self.session, self.number, self.index, self.head, self.cohort, self.prepared)
+        return expand(secret, bound(tag, *parts))
+
+    def next_head(self, contributors: bytes, words: bytes) -> bytes:
+        """Return the chain's head after this sum's total.
+
+        Args:
+            contributors: U, one byte for each member of the cohort.
+            words: the total as integers of the grid, little-endian.
+        """
+        parts = (self.head, self.number, self.index, self.cohort, self.prepared, contributors, words)
+        return digest("masked chain", self.session, *parts)
+
+
+def first_head(session: bytes) -> bytes:
+    """Return the head of the chain before any total."""
+    return digest("masked chain", session)
+
+
+def check_of_answer(words: Words, grid: Grid, secret: bytes, place: Place, client: int) -> int:
+    """Return c_i, the check words of a client's own answer, as one integer.
+
+    Args:
+        words: the client's answer on the grid, without masks.
+        grid: the grid of the sum.
+        secret: the clients' secret G.
+        place: the sum.
+        client: position of the client.
+    """
+    return added(check_of(words, grid, place.key(secret, "check words")), _blinds(secret, place, [client]))
+
+
+def check_of_total(words: Words, grid: Grid, secret: bytes, place: Place, clients: Sequence[int]) -> int:
+    """Return what the check words of a total over `clients` must come to."""
+    return added(check_of(words, grid, place.key(secret, "check words")), _blinds(secret, place, clients))
+
+
+def _blinds(secret: bytes, place: Place, clients: Sequence[int]) -> int:
+    """Return the sum of the blinds rho_i of some clients, modulo 2^192."""
+    stream = keystream(place.key(secret, "check blinds"), CHECK_WORDS * (max(clients) + 1))
+    halves = stream.reshape(-1, CHECK_WORDS)[list(clients)].astype("<u8").view("<u4")
+    # Each column adds at most 2^32 halves of 32 bits, so that no sum exceeds 64 bits.
+    sums = halves.astype(np.uint64).sum(axis=0)
+    return added(0, sum(int(one) << 32 * place for place, one in enumerate(sums)))

@@ -1,0 +1,274 @@
+"""One client's side of verified totals: it checks each total, tells its own run, and answers what comes next.
+
+What it promises, and against whom: docs/protocols/masked.md, section 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from privfed.core.asking.likeness import alike
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.secure_sum import Posed, Replica
+from privfed.core.values.domain import FloatArray
+from privfed.errors import IntegrityError, MessageError, PolicyError
+from privfed.privacy.noised import Noised
+from privfed.protocols.crypto.check_words import CHECK_BYTES
+from privfed.protocols.crypto.fixed_point import Grid, Words, grid_of, to_words
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    CryptographyError,
+    bound,
+    digest,
+    equal,
+    expand,
+    new_secret,
+    seal,
+    unseal,
+)
+from privfed.protocols.masked.messages import CollectRequest, OpenedSum, VerifiedRequest
+from privfed.protocols.masked.state import Chain, Fit, Pair, Story
+from privfed.protocols.masked.verification import (
+    CHECK_WORDS,
+    Place,
+    check_of_answer,
+    check_of_total,
+    first_head,
+)
+from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
+
+MOST_COUNTED = 2.0
+"""Most rows that counts may come to, relative to those that the range sum counts: a policy that rounds counts
+(`count_multiple`) may double them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Holds a total whose check words hold.
+
+    Args:
+        total: the sum, as the algorithm gets it.
+        head: head of the chain after it.
+        whose: digest of its contributors.
+        rows: how many rows they hold, where the question counts all of them; else None.
+    """
+
+    total: Total
+    head: bytes
+    whose: bytes
+    rows: float | None
+
+
+class Verifier:
+    """Checks totals and questions for one client.
+
+    Args:
+        agreement: what the client was given, and not by the coordinator.
+        me: the client's position.
+        replica: its own run of the algorithm.
+    """
+
+    def __init__(self, agreement: Rules, me: int, replica: Replica) -> None:
+        self._agreement, self._me, self._replica = agreement, me, replica
+
+    def begun(self, session: bytes) -> Chain:
+        """Return the chain of a new set-up, after the totals that this client's own run was told before."""
+        return Chain(head=first_head(session), opened=self._replica.told - 1)
+
+    # The clients' secret.
+
+    def led(self, keys: Fit, pairs: Mapping[int, Pair]) -> tuple[Fit, bytes]:
+        """Draw the clients' secret; return it sealed for each of `pairs`, ascending."""
+        secret = keys.chain.drawn or new_secret()
+        boxes = [
+            seal(_invitation_key(pairs[j], keys.session, self._me, j), secret, self._bound(keys, self._me, j))
+            for j in sorted(pairs)
+        ]
+        chain = msgspec.structs.replace(keys.chain, drawn=secret)
+        return msgspec.structs.replace(keys, chain=chain), b"".join(boxes)
+
+    def _bound(self, keys: Fit, leader: int, client: int) -> bytes:
+        return bound("invitation", keys.session, leader, client)
+
+    def _secret(self, keys: Fit, request: VerifiedRequest) -> bytes:
+        """Return the clients' secret: what this client drew, or the leader sealed for it.
+
+        Raises:
+            PolicyError: it is not from the named leader, for this client in this session.
+        """
+        leader, pair = request.leader, keys.pairs.get(request.leader)
+        if leader == self._me:
+            secret = keys.chain.drawn
+        else:
+            try:
+                key = (
+                    bytes(KEY_BYTES)
+                    if pair is None
+                    else _invitation_key(pair, keys.session, leader, self._me)
+                )
+                secret = unseal(key, request.invitation, self._bound(keys, leader, self._me))
+            except CryptographyError:
+                raise PolicyError("invitation") from None
+            secret = b"" if pair is None else secret
+        if len(secret) != KEY_BYTES:
+            raise PolicyError("invitation")
+        return secret
+
+    # Totals.
+
+    def taken(self, keys: Fit, number: int, request: VerifiedRequest) -> Fit:
+        """Return the keys after the totals that came with a request; those known before are passed over.
+
+        Raises:
+            IntegrityError: one is not the total of its sum; the fit ends.
+            MessageError: some are missing.
+            PolicyError: the clients' secret did not come.
+        """
+        chain = keys.chain
+        if not chain.secret:
+            chain = msgspec.structs.replace(chain, secret=self._secret(keys, request))
+        for one in request.totals:
+            if one.index > chain.opened:
+                chain = self._after(keys, chain, number, one)
+        return msgspec.structs.replace(keys, chain=chain)
+
+    def _after(self, keys: Fit, chain: Chain, number: int, one: OpenedSum) -> Chain:
+        # This client's own run has not come to it where a total before is missing.
+        posed = self._replica.ask(one.index)
+        if one.cohort != posed.cohort or not chain.number < one.number < number:
+            raise _wrong(one)
+        cohort = self._agreement.cohort(posed.cohort)
+        self._check_lists(one, cohort)
+        place = Place(keys.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
+        checked = _checked(chain.secret, place, one, cohort.members, posed.question)
+        if checked is None:
+            raise _wrong(one)
+        self._check_story(chain.story, one, cohort)
+        rows = chain.rows if checked.rows is None else {**chain.rows, checked.whose: checked.rows}
+        if not counts_plausible(posed.question, checked, rows.get(checked.whose)):
+            raise _wrong(one)
+        self._replica.tell(one.index, checked.total)
+        changed = {"head": checked.head, "opened": one.index, "number": one.number, "rows": rows}
+        return msgspec.structs.replace(chain, story=None, **changed)
+
+    def _check_lists(self, one: OpenedSum, cohort: Cohort) -> None:
+        """Check who is said to be prepared and in the total: enough clients, all of them prepared.
+
+        Raises:
+            IntegrityError: no such total can have been opened.
+        """
+        n = len(cohort.members)
+        lists = is_bitmap(one.prepared, n) and is_bitmap(one.contributors, n)
+        if not lists or any(u > p for u, p in zip(one.contributors, one.prepared, strict=True)):
+            raise _wrong(one)
+        if sum(one.contributors) < needed_to_open(n, self._agreement.configuration.terms):
+            raise _wrong(one)
+
+    def _check_story(self, story: Story | None, one: OpenedSum, cohort: Cohort) -> None:
+        """Check that who is in the total is whom this client was told when it helped to open it.
+
+        Raises:
+            IntegrityError: the server told other clients another story.
+        """
+        if story is None or story.number != one.number:
+            return
+        there = [one.contributors[cohort.place[j]] for j in (*story.living, *story.dead)]
+        if there != [1] * len(story.living) + [0] * len(story.dead):
+            raise _wrong(one)
+
+    # Questions.
+
+    def check_question(self, keys: Fit, message: CollectRequest) -> None:
+        """Check that a question is the one that comes next in this client's own run of the algorithm.
+
+        Raises:
+            MessageError: its total is known, or this client's own run has not come to it.
+            PolicyError: the run asks something else.
+        """
+        if message.index <= keys.chain.opened:
+            raise MessageError("a sum that is already open", sender="the coordinator", stage="collect")
+        posed = self._replica.ask(message.index)
+        if posed.cohort != message.cohort or not self._same(posed, message.question):
+            raise PolicyError("program")
+
+    def _same(self, posed: Posed, question: bytes) -> bool:
+        if posed.question == question:
+            return True
+        n = len(self._agreement.cohort(posed.cohort).members)
+        if not alike(question_from_bytes(posed.question), question_from_bytes(question)):
+            return False
+        # A range moved within 1e-9 over a power of two would halve a step, and so double what others read.
+        return bool(np.array_equal(grid_of(posed.question, n).step, grid_of(question, n).step))
+
+    def with_check(self, keys: Fit, number: int, message: CollectRequest, grid: Grid, words: Words) -> Words:
+        """Return a client's answer followed by its check words, all without masks."""
+        cohort, chain = self._agreement.cohort(message.cohort), keys.chain
+        place = Place(keys.session, number, message.index, chain.head, cohort.digest, message.prepared)
+        check = check_of_answer(words, grid, chain.secret, place, self._me)
+        return np.concatenate([words, to_words(check, CHECK_WORDS)])
+
+
+def _invitation_key(pair: Pair, session: bytes, leader: int, client: int) -> bytes:
+    return expand(pair.box, bound("invitation", session, leader, client))
+
+
+def _wrong(one: OpenedSum) -> IntegrityError:
+    return IntegrityError(
+        f"what the coordinator sent as the total of sum {one.index} is not the sum of the clients that it "
+        "names, after the totals before. The fit ends; begin a new one."
+    )
+
+
+# Simulated clients check the same total with the same secret: it is checked once.
+@lru_cache(maxsize=4)
+def _checked(
+    secret: bytes, place: Place, one: OpenedSum, members: tuple[int, ...], question: bytes
+) -> Checked | None:
+    """Return a total whose check words and plain bounds hold; None where they do not."""
+    grid, asked = grid_of(question, len(members)), question_from_bytes(question)
+    if len(one.words) != 8 * grid.size:
+        return None
+    words = np.frombuffer(one.words, dtype="<u8").astype(np.uint64)
+    clients = tuple(j for j, there in zip(members, one.contributors, strict=True) if there)
+    check = check_of_total(words, grid, secret, place, clients)
+    if not equal(check.to_bytes(CHECK_BYTES, "little"), one.check):
+        return None
+    vector, clipped, contributors = grid.decode(words)
+    if contributors != len(clients) or clipped < 0 or not in_ranges(asked, vector, grid, len(clients)):
+        return None
+    total = Total(asked.spec.unflatten(vector), clients, clipped=clipped)
+    head = place.next_head(one.contributors, one.words)
+    return Checked(total, head, digest("contributors", *clients), _rows_of(asked, total))
+
+
+def in_ranges(asked: Question, vector: FloatArray, grid: Grid, n: int) -> bool:
+    """Say whether a total of n answers keeps to the agreed ranges; noised ones may leave them."""
+    if isinstance(asked, Noised):
+        return True
+    # Each answer is inside its range before it is rounded to the grid.
+    low, high = n * (asked.spec.low - grid.step), n * (asked.spec.high + grid.step)
+    return bool(((vector >= low) & (vector <= high)).all())
+
+
+def _rows_of(asked: Question, total: Total) -> float | None:
+    """Return how many rows the contributors hold, where the question counts all of them in one number."""
+    declared = asked.declaration
+    for one in () if declared is None else declared.row_counts:
+        if total.statistics[one.entry].size == 1:
+            return float(total.statistics[one.entry].sum())
+    return None
+
+
+def counts_plausible(question: bytes, checked: Checked, rows: float | None) -> bool:
+    """Say whether no entry counts far more rows than the same contributors hold, as far as that is known."""
+    declared = question_from_bytes(question).declaration
+    if rows is None or declared is None:
+        return True
+    counted = [float(checked.total.statistics[one.entry].sum()) for one in declared.row_counts]
+    return all(one <= MOST_COUNTED * rows + 1.0 for one in counted)
