@@ -106,6 +106,10 @@ class NotEnoughClientsError(ProtocolError):
 
 REMEDIES = {
     FAILED: "Why a client's own code failed is in that client's own log",
+    "program": (
+        "Clients answer what the agreed algorithm asks next, then each agreed metric at most once: ask other "
+        "questions in a federation of their own (pass the clients' arrays, or Federation.again)"
+    ),
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
         "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "

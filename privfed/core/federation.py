@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from privfed.core.agreed.assumptions import COLLECT
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import CohortRule, Configuration
+from privfed.core.agreed.program import written
+from privfed.core.asking.phases import Metric
 from privfed.core.record.transcript import Asked, Ended, Transcript
 from privfed.core.roles.conversation import Algorithm, Ask, Conversation, Ledger, Setting, Total
 from privfed.core.roles.engine import Carrier
@@ -66,6 +68,10 @@ class Federation:
         timeout: seconds that a client may take for one reply; None waits for all.
         watch: called after every opened sum with its index, question and total.
         logs: for simulation, returns where clients' own error logs are; empty where none was written.
+        again: opens another federation of the same clients, with these words of its request.
+
+    Attributes:
+        others: federations that were opened from this one (`again`), in order.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Federation:
         timeout: float | None = None,
         watch: Watcher | None = None,
         logs: Callable[[], str] = str,
+        again: Callable[[Mapping[str, Any]], Federation] | None = None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -91,6 +98,8 @@ class Federation:
         self.traffic = Traffic(0, {}, {})
         self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
+        self._again, self._measured = again, set[int]()
+        self.others: list[Federation] = []
         self._opened = False
         self._replay = self._begin(opens_to, reveals, answer_stages)
         self._index = 0
@@ -126,6 +135,41 @@ class Federation:
             privacy=agreed.noising_terms,
             noising=agreed.noising,
         )
+
+    def again(self, **words: Any) -> Federation:
+        """Open another federation of the same clients, which agree on another program.
+
+        Args:
+            **words: of the request that this one was opened for.
+
+        Raises:
+            ArgumentError: this federation was not opened by a request.
+            PrivacyError: privacy is claimed here.
+        """
+        if self._again is None:
+            raise ArgumentError("this federation was put together by hand; open another one in the same way.")
+        self.others.append(self._again(words))
+        return self.others[-1]
+
+    def for_metric(self, metric: Metric) -> Federation:
+        """Return the federation in which a metric is asked.
+
+        It is this one, where its agreement has the metric and it was not asked before, or where nothing is
+        declared; otherwise another one of the same clients (`again`), which agree on this metric alone.
+
+        Args:
+            metric: declares what it asks.
+        """
+        program = self.configuration.program
+        if program is None or self.configuration.privacy is not None:
+            return self
+        agreed = written(metric.after_a_fit())
+        places = {i for i, one in enumerate(program.metrics) if one == agreed} - self._measured
+        if places:
+            self._measured.add(min(places))
+            return self
+        words = {"algorithm": None, "metrics": (metric.alone(),), "rule": CohortRule()}
+        return self.again(**words, description=metric.name, n_clusters=metric.n_clusters)
 
     def run(self, algorithm: Algorithm[Outcome]) -> Outcome:
         """Run an algorithm and return its outcome.

@@ -6,6 +6,7 @@ import json
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from privfed.core.federation import Federation, Watcher
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray
+from privfed.core.values.guarantee import Noise
 from privfed.estimators.common.bases import (
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
@@ -44,6 +46,7 @@ from privfed.federation.builder import (
 )
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, is_client_list
+from privfed.metrics.phases import AskedMetric, following
 from privfed.numerics.distances import squared_distances
 from privfed.numerics.kernels.steps import assign
 
@@ -117,14 +120,26 @@ class FederatedClusterer(
         return self.fit_clients(self._gather(X, groups, y, client_names), resume=True)
 
     def fit_clients(
-        self, clients: Clients, *, resume: bool = False, watch: Watcher | None = None
+        self,
+        clients: Clients,
+        *,
+        resume: bool = False,
+        watch: Watcher | None = None,
+        metrics: tuple[AskedMetric, ...] | None = None,
     ) -> FederatedClusterer:
-        """Cluster named clients; `watch` is called after every sum with its index, question and total.
+        """Cluster named clients.
+
+        Args:
+            clients: the clients, with their rows or elsewhere.
+            resume: whether to go on with the run in `run_dir`.
+            watch: called after every sum with its index, question and total.
+            metrics: what clients agree to be asked after the fit, each at most once; None for the usual
+                indices (`privfed.metrics.phases.following`).
 
         Warns:
             ConvergenceWarning: the run has a stop rule, but none ended it.
         """
-        self._fit_clients(clients, resume, watch)
+        self._fit_clients(clients, resume, watch, metrics)
         self._warn_unconverged()
         return self
 
@@ -136,11 +151,19 @@ class FederatedClusterer(
             # This level is usually the caller of `fit`, which called `fit_clients`.
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
-    def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
+    def _fit_clients(
+        self,
+        clients: Clients,
+        resume: bool,
+        watch: Watcher | None,
+        metrics: tuple[AskedMetric, ...] | None = None,
+    ) -> None:
         check_surroundings(self.get_params(deep=False))
         seed = self._seed(resume)
         algorithm = self._algorithm(clients.n_features, seed)
         request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
+        if metrics is not None:
+            request = replace(request, metrics=metrics)
         self.federation_ = open_federation(request)
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
@@ -202,6 +225,7 @@ class FederatedClusterer(
             max_sums=algorithm.max_sums,
             protocol=self.protocol,
             algorithm=algorithm,
+            metrics=self._metrics(),
             n_clusters=self._most_clusters(),
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
             seed=seed,
@@ -213,6 +237,12 @@ class FederatedClusterer(
             resume=resume,
             watch=watch,
         )
+
+    def _metrics(self) -> tuple[AskedMetric, ...]:
+        """Return the metrics that may follow the fit where nothing else is said."""
+        if self.privacy is not None and self.privacy.noise == Noise.SERVER:
+            return ()
+        return following(int(self.n_clusters))
 
     def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         return clients_of(self, X, groups, y, names)

@@ -7,18 +7,21 @@ ledger.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.agreed.program import AgreedProgram
+from privfed.core.asking.phases import Phased
 from privfed.core.connection import Engine, Opening
 from privfed.core.federation import Federation, Watcher
 from privfed.core.record.transcript import Transcript
@@ -28,7 +31,7 @@ from privfed.core.stored.messages import Array
 from privfed.core.values.domain import Domain
 from privfed.core.values.guarantee import Noise
 from privfed.core.values.steps import SampledSteps
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh, folder_to_resume
 from privfed.federation.simulation import Simulation
@@ -38,6 +41,9 @@ from privfed.privacy.privacy import Privacy
 from privfed.privacy.server_noise import scheduled
 from privfed.privacy.stepped import SteppedLedger
 from privfed.protocols.registry import by_name
+
+NONCE_BYTES = 16
+"""Bytes of an agreement's nonce: two fits with equal parameters are two agreements."""
 
 SPARE_SUMS = 64
 """Additional sums that clients agree to answer, for repeated ones and for metrics after the fit."""
@@ -104,11 +110,12 @@ class FederationRequest:
 
     Args:
         clients: the clients, with their rows or without (`Members`).
-        description: the algorithm and its parameters, as canonical text.
+        description: what is asked for, as text for people.
         max_sums: most sums that the algorithm asks for.
         protocol: the secure sum, or its name.
         algorithm: the algorithm, if a single one asks all questions; noise of the server needs it, and so do
             clients elsewhere that open the totals.
+        metrics: what may be asked after it, or alone; values like `privfed.metrics.phases.AskedMetric`.
         n_clusters: number of clusters of the fit, or of a client's own clustering; None without any.
         rule: determines each round's clients.
         seed: of the clients' simulation randomness; a rehearsal's noise follows from it.
@@ -127,6 +134,7 @@ class FederationRequest:
     max_sums: int
     protocol: str | SecureSum = "masked"
     algorithm: Algorithm[Any] | None = None
+    metrics: tuple[Phased, ...] = ()
     n_clusters: int | None = None
     rule: CohortRule = field(default_factory=CohortRule)
     seed: int = 0
@@ -189,7 +197,15 @@ class FederationRequest:
             max_rows=None if domain is None else domain.max_rows,
             privacy=None if privacy is None else privacy.terms(self.steps),
             numerics=known_answers() if replicas else "",
+            program=self._program(),
         )
+
+    def _program(self) -> AgreedProgram | None:
+        """Return what runs; None where nothing is declared of what will be asked."""
+        declared = self.algorithm is None or isinstance(self.algorithm, Phased)
+        if not declared or (self.algorithm is None and not self.metrics):
+            return None
+        return AgreedProgram.of(self.algorithm, self.metrics)
 
 
 def open_federation(request: FederationRequest) -> Federation:
@@ -205,9 +221,12 @@ def open_federation(request: FederationRequest) -> Federation:
     engine: Engine = Simulation() if request.engine is None else request.engine
     _check_rows_lie_where(engine, request)
     configuration = request.agreed()
+    if engine.members is not None:
+        configuration = msgspec.structs.replace(configuration, nonce=secrets.token_bytes(NONCE_BYTES))
     folder = None if request.run_dir is None else Path(request.run_dir)
     transcript = _transcript(folder, engine.record, request.resume)
     if request.resume:
+        configuration = msgspec.structs.replace(configuration, nonce=transcript.configuration.nonce)
         transcript.check_agreement(configuration)
     connection = engine.connect(
         Opening(
@@ -234,7 +253,22 @@ def open_federation(request: FederationRequest) -> Federation:
         timeout=connection.timeout,
         watch=request.watch,
         logs=connection.logs,
+        again=partial(_again, request),
     )
+
+
+def _again(request: FederationRequest, words: Mapping[str, Any]) -> Federation:
+    """Open another federation of the same clients, which agree on another program.
+
+    Raises:
+        PrivacyError: privacy is claimed: another federation would have a budget of its own.
+    """
+    if request.privacy is not None:
+        raise PrivacyError(
+            "under differential privacy a fit's federation asks what was agreed on, within its budget; pass "
+            "the clients' arrays and privacy=, which is another claim on the same rows."
+        )
+    return open_federation(replace(request, **words, run_dir=None, resume=False, watch=None))
 
 
 def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:

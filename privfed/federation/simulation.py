@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +18,11 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.engines.faults import Fault
 from privfed.engines.in_process import InProcessEngine, Pool
 from privfed.engines.logs import ClientLogs
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, PolicyError, ResumeError
 from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of, moves_of
 from privfed.party.client import Stores, assembled, rows_in_domain
+from privfed.party.program import Followed, Program, agreed_program
+from privfed.party.state import MemoryStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +66,17 @@ class Simulation(Engine):
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
         data = in_one_stack([rows_in_domain(own, configuration, opening.domain) for own in opening.data])
         logs = self._logs(configuration, opening.folder)
+        program = agreed_program(configuration, opening.domain, opening.algorithm)
+        followed = None if program is None else _followed(program, opening)
         pool = Pool(data, configuration.clients, configuration.seed, [logs.of(i) for i in positions])
         clients: dict[int, Client] = {}
         for i in positions:
-            stores = Stores()
+            stores = Stores(followed=MemoryStore(followed))
             if opening.folder is not None:
-                stores = Stores(ledger=ledger_of(opening.folder, i), moves=moves_of(opening.folder, i))
-            clients[i] = assembled(sides[i], pool.answerer(i), configuration, policy, stores, logs.of(i))
+                ledger, moves = ledger_of(opening.folder, i), moves_of(opening.folder, i)
+                stores = replace(stores, ledger=ledger, moves=moves)
+            own = (pool.answerer(i), configuration, policy, stores, logs.of(i))
+            clients[i] = assembled(sides[i], *own, program=program)
         if private and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
         rng = np.random.default_rng(configuration.seed)
@@ -96,3 +102,18 @@ class Simulation(Engine):
         if self.logs is not None:
             return ClientLogs(Path(self.logs), silent=private)
         return ClientLogs(None if folder is None or private else folder / CLIENTS, silent=private)
+
+
+def _followed(program: Program, opening: Opening) -> Followed:
+    """Return where clients of a run stand that is resumed: they have answered the sums on record.
+
+    Raises:
+        ResumeError: these are not of the agreed program.
+    """
+    try:
+        return program.followed((one.index, one.question) for one, _ in opening.transcript.totals())
+    except PolicyError:
+        raise ResumeError(
+            "the transcript holds questions that the agreed program does not ask: it is of another run, or "
+            "of another version of privfed. Begin a new run in another folder."
+        ) from None

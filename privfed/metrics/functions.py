@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.federation import Federation
 from privfed.core.record.transcript import Asked
 from privfed.core.roles.conversation import RANGE
-from privfed.core.values.domain import Ranges, frozen_array
+from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
 from privfed.federation.over import federation_over
 from privfed.metrics.asking import asked
+from privfed.metrics.phases import AskedMetric
 from privfed.privacy.privacy import Privacy
 from privfed.questions.contingency import Agreement, Contingency, agreement
 from privfed.questions.inertia import Inertia
@@ -29,20 +28,29 @@ from privfed.questions.ranges import MOST_ROWS, locate
 
 
 def federation_with_ranges(
-    clients: Any, labels: Any, privacy: Privacy | None, options: dict[str, Any], centers: Any = None
+    clients: Any,
+    labels: Any,
+    privacy: Privacy | None,
+    options: dict[str, Any],
+    metric: AskedMetric,
 ) -> tuple[Federation, Ranges]:
-    """Open a federation for a question about `centers`, and find its ranges."""
+    """Open a federation for a metric, and find its ranges."""
     if privacy is not None and not isinstance(privacy, Privacy):
         raise ArgumentError(f"privacy must be None or a privfed.Privacy, got privacy={privacy!r}.")
     if privacy is not None:
         options = {**options, "privacy": privacy}
-    if np.ndim(centers) == 2 and not isinstance(clients, Federation):
-        options = {**options, "n_clusters": len(centers)}
-    federation = federation_over(clients, labels, **options)
+    if not isinstance(clients, Federation):
+        options = {**options, "n_clusters": metric.n_clusters}
+    federation = federation_over(clients, labels, metric=metric, **options)
     ranges = _known_ranges(federation)
     if ranges is None:
         ranges = federation.drive(locate(federation.setting, upcoming=(0,))).ranges
     return federation, ranges
+
+
+def number_of(centers: FloatArray) -> int | None:
+    """Return the number of centers; None where they are no table, which the question itself refuses."""
+    return len(centers) if centers.ndim == 2 else None
 
 
 def _known_ranges(federation: Federation) -> Ranges | None:
@@ -80,7 +88,8 @@ def _inertia(
     clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any]
 ) -> tuple[float, float]:
     checked = frozen_array(as_numbers("centers", centers))
-    federation, ranges = federation_with_ranges(clients, None, privacy, options, checked)
+    metric = AskedMetric.of(Inertia, number_of(checked))
+    federation, ranges = federation_with_ranges(clients, None, privacy, options, metric)
     total = asked(federation, Inertia(ranges=ranges, centers=checked), "score")
     return float(total["inertia"][0]), max(float(total["rows"][0]), 1.0)
 
@@ -114,9 +123,10 @@ def labels_agreement(
             )
         n_labels = 1 + max(int(max(own)) for own in labels)
     checked = frozen_array(as_numbers("centers", centers))
-    federation, ranges = federation_with_ranges(clients, labels, privacy, options, checked)
+    metric = AskedMetric.of(Contingency, number_of(checked), n_labels=n_labels)
+    federation, ranges = federation_with_ranges(clients, labels, privacy, options, metric)
     question = Contingency(ranges=ranges, centers=checked, n_labels=n_labels)
-    return agreement(asked(federation, question, "score")["table"])
+    return agreement(asked(federation, question, "agreement")["table"])
 
 
 def accuracy(clients: Any, centers: Any, labels: Any = None, **options: Any) -> float:

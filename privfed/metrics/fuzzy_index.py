@@ -12,6 +12,7 @@ from privfed.core.values.numbers import as_number, as_numbers
 from privfed.errors import ArgumentError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges
+from privfed.metrics.phases import AskedMetric
 from privfed.privacy.privacy import Privacy
 from privfed.questions.fuzzy_spread import FuzzySpread, index_from
 
@@ -49,6 +50,7 @@ def fuzzy_davies_bouldin(
     m, p, q = as_number("m", m), as_number("p", p), as_number("q", q)
     if not p >= 1.0:
         raise ArgumentError(f"p must be at least 1, got p={p}; the paper takes p=2.")
-    federation, ranges = federation_with_ranges(clients, None, privacy, options, centers)
+    metric = AskedMetric.of(FuzzySpread, len(centers), m=m, q=q)
+    federation, ranges = federation_with_ranges(clients, None, privacy, options, metric)
     question = FuzzySpread(ranges=ranges, centers=centers, m=m, q=q)
     return index_from(asked(federation, question), centers, p, q)

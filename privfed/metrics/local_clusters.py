@@ -17,6 +17,7 @@ import numpy as np
 from privfed.errors import DataError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges
+from privfed.metrics.phases import AskedMetric
 from privfed.privacy.privacy import Privacy
 from privfed.questions.local_clusters import LocalClusterCounts
 
@@ -64,7 +65,8 @@ def local_cluster_counts(
         **options: `protocol`, `domain`, `policy`, `random_state`, `groups`, `client_names`, if `clients` is
             not a federation.
     """
-    federation, ranges = federation_with_ranges(clients, None, privacy, options)
+    metric = AskedMetric.of(LocalClusterCounts, most=most, seed=seed)
+    federation, ranges = federation_with_ranges(clients, None, privacy, options, metric)
     question = LocalClusterCounts(ranges=ranges, most=most, seed=seed)
     total = asked(federation, question, "local clusters")["clients"]
     return LocalClusters(tuple(np.rint(total).astype(int).tolist()))

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import silhouette_score
 
+from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import Federation
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError, UndefinedIndexError
 from privfed.metrics.asking import asked
 from privfed.metrics.functions import federation_with_ranges
+from privfed.metrics.phases import AskedMetric
 from privfed.numerics.distances import IntArray
 from privfed.numerics.kernels.steps import assign
 from privfed.privacy.privacy import Privacy
@@ -33,7 +35,13 @@ COUNTS = ("count",)
 
 
 def _opened(
-    clients: Any, centers: Any, privacy: Privacy | None, options: dict[str, Any], least: int = 2
+    clients: Any,
+    centers: Any,
+    privacy: Privacy | None,
+    options: dict[str, Any],
+    kind: type[Question],
+    least: int = 2,
+    **words: float,
 ) -> tuple[Federation, Ranges, FloatArray]:
     """Check the centers, then open a federation."""
     try:
@@ -44,7 +52,8 @@ def _opened(
         raise ArgumentError(
             f"centers must be of shape (n_clusters, n_features), n_clusters >= {least}, got {checked.shape}."
         )
-    return (*federation_with_ranges(clients, None, privacy, options, checked), checked)
+    metric = AskedMetric.of(kind, len(checked), **words)
+    return (*federation_with_ranges(clients, None, privacy, options, metric), checked)
 
 
 def _held(total: Statistics) -> IntArray:
@@ -95,7 +104,9 @@ def davies_bouldin(
         raise ArgumentError(f"p must be a number of at least 1, got p={p}.")
     if not 1.0 <= q <= LARGEST_POWER:
         raise ArgumentError(f"q must lie in [1, {LARGEST_POWER:g}], got q={q}.")
-    federation, ranges, checked = _opened(clients, centers, privacy, options)
+    federation, ranges, checked = _opened(
+        clients, centers, privacy, options, ClusterDistances, power=float(q)
+    )
     question = ClusterDistances(ranges=ranges, centers=checked, power=float(q))
     total = asked(federation, question, divisors=COUNTS)
     held = _held(total)
@@ -117,7 +128,9 @@ def mean_distance(clients: Any, centers: Any, *, privacy: Privacy | None = None,
     Raises:
         UndefinedIndexError: under differential privacy, if no cluster's count exceeds its noise.
     """
-    federation, ranges, checked = _opened(clients, centers, privacy, options, least=1)
+    federation, ranges, checked = _opened(
+        clients, centers, privacy, options, ClusterDistances, least=1, power=1.0
+    )
     question = ClusterDistances(ranges=ranges, centers=checked)
     total = asked(federation, question, divisors=COUNTS)
     rows = float(np.rint(total["count"]).sum())
@@ -135,7 +148,7 @@ def simplified_silhouette(
     its cluster has silhouette zero. It takes one sum, and a second one without the centers that have no
     rows, if there are any. Arguments and errors as for `davies_bouldin`.
     """
-    federation, ranges, checked = _opened(clients, centers, privacy, options)
+    federation, ranges, checked = _opened(clients, centers, privacy, options, ClusterSilhouettes)
     question = ClusterSilhouettes(ranges=ranges, centers=checked)
     total = asked(federation, question, divisors=COUNTS)
     held = _held(total)
@@ -156,7 +169,7 @@ def calinski_harabasz(clients: Any, centers: Any, *, privacy: Privacy | None = N
     these labels; it is 1 if there is no scatter within clusters. Arguments and errors as for
     `davies_bouldin`.
     """
-    federation, ranges, checked = _opened(clients, centers, privacy, options)
+    federation, ranges, checked = _opened(clients, centers, privacy, options, ClusterScatter)
     total = asked(federation, ClusterScatter(ranges=ranges, centers=checked), divisors=COUNTS)
     held = _held(total)
     count, n = np.rint(total["count"][held]), float(np.rint(total["count"]).sum())

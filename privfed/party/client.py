@@ -17,9 +17,17 @@ from privfed.errors import ArgumentError
 from privfed.party.answerer import own_answerer
 from privfed.party.guard import MOVES, GuardedAnswerer
 from privfed.party.journalled import JournalledFit, JournallingAnswerer
+from privfed.party.program import FOLLOWED, Program, ProgramAnswerer, agreed_program
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import PayingAnswerer
 from privfed.privacy.stepped import SteppedAnswerer
+
+UNDECLARED = (
+    "nothing is declared of what will be asked here, so that clients could not check it: name an algorithm "
+    "with phases(setting) or metrics (docs/extending.md), or let clients answer anything, with "
+    "policy=ClientPolicy(undeclared=True)."
+)
+"""Why a client takes no part where no program is agreed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +38,20 @@ class Stores:
         state: of its side of the secure sum.
         ledger: how much of its privacy budget it has spent.
         moves: what its guard remembers of the questions so far.
+        followed: where it stands in the agreed program.
         journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
     """
 
     state: StateStore = field(default_factory=MemoryStore)
     ledger: StateStore = field(default_factory=MemoryStore)
     moves: StateStore = field(default_factory=MemoryStore)
+    followed: StateStore = field(default_factory=MemoryStore)
     journalled: JournalledFit | None = None
 
     @classmethod
     def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
         """Return stores in the journal of the client's party, which change together."""
-        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit)
+        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit.followed, fit)
 
     @classmethod
     def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
@@ -51,6 +61,7 @@ class Stores:
             FileStore(folder / "state", codec.to_bytes, codec.from_bytes),
             ledger_in(folder / "ledger"),
             FileStore(folder / "moves", MOVES.to_bytes, MOVES.from_bytes),
+            FileStore(folder / "followed", FOLLOWED.to_bytes, FOLLOWED.from_bytes),
         )
 
 
@@ -73,11 +84,23 @@ def assembled(
     policy: ClientPolicy,
     stores: Stores,
     log: ErrorLog | None = None,
+    *,
+    program: Program | None,
 ) -> Client:
-    """Return a client that answers with `answerer`, pays for it and guards it.
+    """Return a client that answers with `answerer` what its program asks, pays for it and guards it.
+
+    Args:
+        side: its side of the secure sum.
+        answerer: answers from its rows.
+        configuration: what it agreed to.
+        policy: what it answers besides.
+        stores: where it keeps what it must not forget.
+        log: its own log of errors.
+        program: of what it agreed to (`agreed_program`); clients of a simulation share one.
 
     Raises:
-        ArgumentError: the policy measures centroids, and no domain is declared.
+        ArgumentError: the policy measures centroids, and no domain is declared; or nothing is declared of
+            what will be asked, and the policy does not allow that.
         PrivacyError: the agreed budget, or steps, are more than the agreed epsilon and delta allow.
     """
     if configuration.privacy is not None:
@@ -87,6 +110,11 @@ def assembled(
         answerer = GuardedAnswerer(answerer, policy, stores.moves, configuration)
     if stores.journalled is not None:
         answerer = JournallingAnswerer(answerer, stores.journalled)
+    # What the program does not ask is refused first: it is neither entered nor paid.
+    if program is not None:
+        answerer = ProgramAnswerer(answerer, program, stores.followed)
+    elif not policy.undeclared:
+        raise ArgumentError(UNDECLARED)
     return Client(side, stores.state, answerer, log)
 
 
@@ -132,7 +160,8 @@ def own_client(
         log: its own log of errors.
 
     Raises:
-        ArgumentError: the rows have other columns than was agreed, or the domain is another one.
+        ArgumentError: the rows have other columns than was agreed, the domain is another one, or the agreed
+            program cannot be followed here.
         PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
     """
     if data.n_features != configuration.n_features:
@@ -141,4 +170,5 @@ def own_client(
         )
     rows = rows_in_domain(data, configuration, domain)
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
-    return assembled(side, answerer, configuration, policy, stores, log)
+    program = agreed_program(configuration, domain)
+    return assembled(side, answerer, configuration, policy, stores, log, program=program)

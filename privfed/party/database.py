@@ -33,7 +33,8 @@ CREATE TABLE fits (
     answered INTEGER NOT NULL DEFAULT 0, asked INTEGER NOT NULL DEFAULT 0,
     question BLOB NOT NULL DEFAULT x'', losses INTEGER NOT NULL DEFAULT 0,
     spent REAL NOT NULL DEFAULT 0.0, told INTEGER NOT NULL DEFAULT 0, head BLOB NOT NULL,
-    closed INTEGER NOT NULL DEFAULT 0, state BLOB, moves BLOB, totals BLOB
+    closed INTEGER NOT NULL DEFAULT 0, state BLOB, moves BLOB, followed BLOB,
+    totals BLOB
 );
 CREATE TABLE starts (
     data_set TEXT NOT NULL, cells BLOB NOT NULL, total BLOB NOT NULL, PRIMARY KEY (data_set, cells)

@@ -16,10 +16,11 @@ from privfed.errors import PolicyError, StateError
 from privfed.party.chain import Chain, Head
 from privfed.party.database import Database
 from privfed.party.guard import MOVES
+from privfed.party.program import FOLLOWED
 from privfed.party.replica import TOTALS
 from privfed.protocols.crypto.keys import equal
 
-Kept = Literal["state", "moves", "totals", "spent"]
+Kept = Literal["state", "moves", "followed", "totals", "spent"]
 """What a fit's stores keep."""
 
 NO_TOTALS = digest("totals")
@@ -52,6 +53,11 @@ class JournalledFit:
     def moves(self) -> JournalStore:
         """The store of what the client's guard remembers."""
         return JournalStore(self, "moves", MOVES)
+
+    @property
+    def followed(self) -> JournalStore:
+        """The store of where the client stands in the agreed program."""
+        return JournalStore(self, "followed", FOLLOWED)
 
     @property
     def opened(self) -> JournalStore:
@@ -154,7 +160,7 @@ class JournalledFit:
 
     def close(self) -> None:
         """End the fit. Its keys are erased, and its agreement never runs again."""
-        self.write("end", {"closed": 1, "state": None, "moves": None, "totals": None})
+        self.write("end", {"closed": 1, "state": None, "moves": None, "followed": None, "totals": None})
 
 
 class JournalStore:

@@ -12,18 +12,21 @@ next. Where several readings of the questions so far are possible, all are follo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import msgspec
 
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.program import Of, built, written
 from privfed.core.asking.phases import OF_THE_RUN, Cycle, Kept, Phase, Phased, Phases
-from privfed.core.asking.question import Question
+from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Setting
 from privfed.core.roles.engine import Answerer, StateStore
 from privfed.core.stored.codec import Codec
+from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError, PolicyError
 from privfed.privacy.noised import Noised
@@ -31,6 +34,9 @@ from privfed.questions.ranges import Found
 
 REFUSED = "program"
 """Code of the refusal of a question that the program does not ask next."""
+
+MOST_REMEMBERED = 1 << 14
+"""Most readings whose next ones are remembered."""
 
 Place = tuple[int, ...]
 """Where a reading stands in phases: (part, times), and for a cycle the place within its body after it."""
@@ -40,7 +46,7 @@ class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
     """One reading of the questions so far.
 
     Args:
-        used: metrics that were asked, in order; the last of them may not have ended.
+        used: metrics that were asked, ascending but for the last of them, which may not have ended.
         place: within the algorithm's phases, or within those of the last metric; empty before the first.
         kept: name of a `Same` -> digest of its value, by name.
     """
@@ -140,6 +146,36 @@ def _most(parts: Phases) -> int:
     return sum(part.most * (1 if isinstance(part, Phase) else _most(part.body)) for part in parts)
 
 
+class _Memory:
+    """What was found for the sum that is asked now, since simulated clients follow a program together."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Question, bytes] | None = None
+        self._index = -1
+        self._found: dict[tuple[Followed, bytes], Followed] = {}
+        self._passed: dict[Branch, tuple[Branch, ...]] = {}
+
+    def passed(self, branch: Branch, find: Callable[[Branch], Iterator[Branch]]) -> tuple[Branch, ...]:
+        """Return the readings after a question that nobody here saw."""
+        if branch not in self._passed:
+            if len(self._passed) > MOST_REMEMBERED:
+                self._passed.clear()
+            self._passed[branch] = tuple(find(branch))
+        return self._passed[branch]
+
+    def digest(self, question: Question) -> bytes:
+        """Return SHA-256 of a question's encoding."""
+        if self._asked is None or self._asked[0] is not question:
+            self._asked = (question, hashlib.sha256(question.to_bytes()).digest())
+        return self._asked[1]
+
+    def of(self, index: int) -> dict[tuple[Followed, bytes], Followed]:
+        """Return for sum `index`: what was known before and the question's digest -> what is known."""
+        if index != self._index:
+            self._index, self._found = index, {}
+        return self._found
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What may be asked in a fit: the algorithm's phases, then each metric's at most once, in any order.
@@ -153,6 +189,7 @@ class Program:
     phases: Phases
     metrics: tuple[Phases, ...]
     setting: Setting
+    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, algorithm: object, setting: Setting, metrics: Iterable[Phased] = ()) -> Program:
@@ -181,19 +218,39 @@ class Program:
         Raises:
             PolicyError: the program does not ask this; the text is the code of the refusal.
         """
-        asked = hashlib.sha256(question.to_bytes()).digest()
+        asked = self._memory.digest(question)
         if index == followed.index and asked == followed.asked:
             return followed
+        found = self._memory.of(index)
+        if (followed, asked) not in found:
+            found[followed, asked] = self._after(followed, question, index, asked)
+        return found[followed, asked]
+
+    def _after(self, followed: Followed, question: Question, index: int, asked: bytes) -> Followed:
         if not followed.index < index < self.max_sums:
             raise PolicyError(REFUSED)
         branches = set(followed.branches)
         for _ in range(index - followed.index - 1):
-            branches = {branch for one in branches for branch in self._passed(one)}
+            branches = {found for one in branches for found in self._memory.passed(one, self._passed)}
         plain = self._without_noise(question)
         found = {branch for one in branches for branch in self._matched(one, plain)}
         if not found:
             raise PolicyError(REFUSED)
         return Followed(index, asked, tuple(sorted(found)))
+
+    def followed(self, asked: Iterable[tuple[int, bytes]]) -> Followed:
+        """Return what is known after sums that are on record.
+
+        Args:
+            asked: index and encoded question of each sum, in order; a sum may stand twice.
+
+        Raises:
+            PolicyError: the program does not ask one of them.
+        """
+        found = Followed()
+        for index, question in asked:
+            found = self.after(found, question_from_bytes(question), index)
+        return found
 
     def _without_noise(self, question: Question) -> Question:
         terms = self.setting.privacy
@@ -214,7 +271,9 @@ class Program:
         if ended:
             for metric, phases in enumerate(self.metrics):
                 if metric not in branch.used:
-                    yield from (((*branch.used, metric), step) for step in _first(phases))
+                    # In which order metrics were asked makes no difference to what may follow.
+                    used = (*sorted(branch.used), metric)
+                    yield from ((used, step) for step in _first(phases))
 
     def _passed(self, branch: Branch) -> Iterator[Branch]:
         """Yield the readings after a question that this client did not see."""
@@ -240,6 +299,55 @@ def _without(branch: Branch, step: _Step) -> Kept:
 
 def _kept(kept: Kept) -> tuple[tuple[str, bytes], ...]:
     return tuple(sorted(kept.items()))
+
+
+def agreed_program(
+    configuration: Configuration, domain: Domain | None = None, own: object | None = None
+) -> Program | None:
+    """Return the program of an agreement; None where it declares none.
+
+    Args:
+        configuration: what was agreed.
+        domain: the declared domain, where that is a ball; a box is in the agreement.
+        own: in a simulation the algorithm itself, whose class need not be registered.
+
+    Raises:
+        ArgumentError: this party runs other versions, or cannot build what was agreed.
+    """
+    agreed = configuration.program
+    if agreed is None:
+        return None
+    agreed.check_versions()
+    algorithm = None if agreed.algorithm is None else _algorithm(agreed.algorithm, own)
+    setting = setting_of(configuration, domain)
+    metrics = tuple(built(one).phases(setting) for one in agreed.metrics)
+    if algorithm is None:
+        return Program((), metrics, setting)
+    return replace(Program.of(algorithm, setting), metrics=metrics)
+
+
+def _algorithm(agreed: Of, own: object | None) -> object:
+    try:
+        return built(agreed)
+    except ArgumentError:
+        if own is None or written(own) != agreed:
+            raise
+        return own
+
+
+def setting_of(configuration: Configuration, domain: Domain | None = None) -> Setting:
+    """Return the public facts that an agreed algorithm starts from.
+
+    Args:
+        configuration: what was agreed.
+        domain: the declared domain, where that is a ball; by default the agreed box.
+    """
+    agreed = configuration
+    if domain is None and agreed.low is not None and agreed.high is not None:
+        domain = Box(agreed.low.to_numpy(), agreed.high.to_numpy(), agreed.max_rows)
+    return Setting(
+        agreed.clients, agreed.n_features, domain, privacy=agreed.noising_terms, noising=agreed.noising
+    )
 
 
 class ProgramAnswerer:

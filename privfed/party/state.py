@@ -21,10 +21,14 @@ from privfed.errors import FormatError, StateError
 
 
 class MemoryStore:
-    """State in memory, for simulations in one process."""
+    """State in memory, for simulations in one process.
 
-    def __init__(self) -> None:
-        self._state: Any = None
+    Args:
+        state: what is kept at first.
+    """
+
+    def __init__(self, state: Any = None) -> None:
+        self._state = state
 
     @contextmanager
     def transaction(self) -> Iterator[StateTransaction]:

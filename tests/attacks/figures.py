@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,8 @@ def probed(
     domain: Box | None = None,
     tolerance: float = 1e-6,
 ) -> Report:
-    """Probe clients."""
+    """Probe clients that check no program: what guards alone leave."""
+    policy = replace(policy or ClientPolicy(), undeclared=True)
     oracle = Oracle(open_over(clients, protocol=protocol, policy=policy, domain=domain), budget)
     low, high = (None, None) if domain is None else domain.bounds(clients[0].shape[1])
     found = attack.run(oracle, Prior(low=low, high=high), np.random.default_rng(0))
@@ -290,7 +292,12 @@ def probing_noised() -> None:
                     neighbours="add-remove",
                     noise_seed=seed,
                 )
-                oracle = Oracle(open_over(clients, protocol=protocol, privacy=privacy), 20)
+                oracle = Oracle(
+                    open_over(
+                        clients, protocol=protocol, privacy=privacy, policy=ClientPolicy(undeclared=True)
+                    ),
+                    20,
+                )
                 rng = np.random.default_rng(seed)
                 found = Probing(10, client=client).run(oracle, Prior(low=low, high=high), rng)
                 rows = cKDTree(clients[0] if client == 0 else np.concatenate(clients))

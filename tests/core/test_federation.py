@@ -1,6 +1,7 @@
 """A run resumed from its transcript at any sum equals the uninterrupted one."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from privfed import DWFKMeans, Simulation
+from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
 from privfed.core.federation import client_generator
 from privfed.core.record.transcript import FILE, Asked, Ended, Summed, Transcript
 from privfed.core.roles.conversation import Ask, Total
@@ -178,9 +180,9 @@ def test_resuming_nothing_is_an_error(blobs: Clients, tmp_path: Path) -> None:
 def test_replay_of_another_algorithm_is_an_error(
     blobs: Clients, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Same configuration, other questions: the seed of the start is the algorithm's own affair.
-    whole = DWFKMeans._algorithm
-    monkeypatch.setattr(DWFKMeans, "_algorithm", lambda self, d, seed: whole(self, d, seed + 1))
+    # Same configuration, other questions, as of another version of the algorithm.
+    run = WeightedKMeans.run
+    monkeypatch.setattr(WeightedKMeans, "run", lambda self, setting: run(replace(self, seed=1), setting))
     with pytest.raises(ResumeError, match="answers another question"):
         model(finished, "plain").resume(blobs)
 

@@ -142,8 +142,8 @@ def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
     """In a process that has imported nothing but the decoder."""
     code = (
         "from privfed.core.names.own_questions import PLACES; "
-        "from privfed.core.asking.question import _known;"
-        "assert all(_known(name).__name__ == name for name in PLACES); "
+        "from privfed.core.asking.question import kind_named;"
+        "assert all(kind_named(name).__name__ == name for name in PLACES); "
         "import importlib, pkgutil, privfed; from privfed.core.asking.question import _REGISTRY;"
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')"
         # It needs the extra "deep", and holds no question.

@@ -17,6 +17,7 @@ from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
 from privfed.questions.lloyd import LloydSums
+from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 
@@ -28,6 +29,7 @@ def opened(clients: Clients, faults: list[Fault], protocol: Any = "plain") -> Fe
         max_sums=99,
         protocol=protocol,
         engine=Simulation(faults=faults),
+        policy=ANYTHING,
     )
     return open_federation(request)
 

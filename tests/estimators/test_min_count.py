@@ -214,7 +214,9 @@ def test_every_metric_of_the_product_is_tried() -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_CENTERS | OF_LABELS))
 def test_no_metric_shows_a_small_group(name: str) -> None:
-    federation = open_over(CLIENTS, LABELS, protocol="plain", policy=ClientPolicy(min_count=MIN_COUNT))
+    federation = open_over(
+        CLIENTS, LABELS, protocol="plain", policy=ClientPolicy(undeclared=True, min_count=MIN_COUNT)
+    )
     words = {"n_labels": 3} if name in OF_LABELS else {}
     getattr(metrics, name)(federation, START, **words)
     findings, names = found_in(federation.transcript)
@@ -233,6 +235,7 @@ def test_no_choice_of_the_number_of_clusters_shows_a_small_group() -> None:
     words: dict[str, Any] = {"protocol": "plain", "policy": ClientPolicy(min_count=MIN_COUNT)}
     for model in select_n_clusters(CLIENTS, [2, 3], **words).models:
         assert found_in(model.transcript_)[0] == []
+    words["policy"] = ClientPolicy(undeclared=True, min_count=MIN_COUNT)
     federation = open_over(CLIENTS, **words)
     local_cluster_counts(federation, most=4)
     assert found_in(federation.transcript)[0] == []

@@ -8,19 +8,22 @@ from hypothesis.extra.numpy import arrays
 from sklearn import metrics as sklearn_metrics
 
 from privfed import DWFKMeans
-from privfed.core.asking.question import ClientData
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.record.transcript import Asked
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
+from privfed.federation.over import open_over
 from privfed.questions.contingency import Contingency, agreement
 from tests.reference import dwf_reference as oracle
+from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 
 
 def asked(model: DWFKMeans, n_labels: int) -> np.ndarray:
     centers = model.cluster_centers_
-    ranges = Ranges(np.full(2, -20.0), np.full(2, 20.0), 64)
+    ranges = question_from_bytes(model.transcript_.of(Asked)[-1].question).ranges
     total = model.federation_.ask(Ask(Contingency(ranges=ranges, centers=centers, n_labels=n_labels)))
     return np.rint(total.statistics["table"])
 
@@ -68,8 +71,10 @@ def test_table_of_no_rows_is_an_error() -> None:
 
 
 def test_clients_without_labels_contribute_zeros(blobs: Clients) -> None:
-    model = DWFKMeans(3, max_iter=2, tol=0, protocol="plain").fit(blobs)
-    np.testing.assert_array_equal(asked(model, 4), np.zeros((4, 3)))
+    ranges = Ranges(np.full(2, -20.0), np.full(2, 20.0), 64)
+    question = Contingency(ranges=ranges, centers=np.zeros((3, 2)), n_labels=4)
+    total = open_over(blobs, protocol="plain", policy=ANYTHING).ask(Ask(question))
+    np.testing.assert_array_equal(total.statistics["table"], np.zeros((4, 3)))
 
 
 def test_labels_unknown_to_the_question_are_left_out() -> None:

@@ -14,6 +14,7 @@ from privfed.federation.over import open_over
 from privfed.metrics.fuzzy_index import fuzzy_davies_bouldin
 from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
 from tests.reference import fuzzy_reference as oracle
+from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 
@@ -45,7 +46,7 @@ def test_objective_is_the_pooled_one_and_never_above_the_inertia(m: float, over:
     clients = clients_of(3)
     centers = clients[1][:3]  # Rows on centers among them.
     question = FuzzyObjective(ranges=ranges_of(clients), centers=centers, m=m)
-    total = open_over(clients, protocol=over).ask(Ask(question)).statistics
+    total = open_over(clients, protocol=over, policy=ANYTHING).ask(Ask(question)).statistics
     pooled = np.concatenate(clients)
     assert total["objective"][0] == pytest.approx(oracle.objective(pooled, centers, m), rel=1e-9)
     assert total["inertia"][0] == pytest.approx(
@@ -68,7 +69,7 @@ def test_a_clients_rows_are_exactly_the_sum_of_its_memberships() -> None:
     # What Reveals says: hiding the number of rows alone hides nothing.
     clients = clients_of(2)
     question = FuzzySpread(ranges=ranges_of(clients), centers=np.random.default_rng(0).normal(size=(5, 2)))
-    total = open_over(clients, protocol="plain").ask(Ask(question))
+    total = open_over(clients, protocol="plain", policy=ANYTHING).ask(Ask(question))
     assert total.contributions is not None
     for position, rows in enumerate(clients):
         answer = total.contributions[position]
@@ -104,7 +105,7 @@ def test_index_is_one_sum_and_one_more_for_the_ranges() -> None:
         ({}, ["range", "index"]),
         ({"domain": Box(-20, 20, max_rows=64)}, ["range", "index"]),
     ):
-        federation = open_over(clients, protocol="plain", **words)
+        federation = open_over(clients, protocol="plain", policy=ANYTHING, **words)
         fuzzy_davies_bouldin(federation, centers)
         assert [asked.purpose for asked in federation.transcript.of(Asked)] == purposes
         fuzzy_davies_bouldin(federation, centers)

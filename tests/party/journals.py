@@ -22,6 +22,7 @@ from privfed.protocols.crypto.keys import Identity
 from privfed.protocols.plain import PlainClient, PlainRequest
 from privfed.questions.bounded.bounded_sums import RelativeSums
 from privfed.questions.lloyd import LloydSums
+from tests.undeclared import ANYTHING
 
 SERVER = Identity(bytes(range(32)))
 DOMAIN = Box(-3.0, 3.0, max_rows=64)
@@ -61,7 +62,7 @@ def request(number: int, index: int, asked: bytes | None = None) -> bytes:
 
 def client(journal: Journal, agreed: Agreement, policy: ClientPolicy | None = None) -> Client:
     """Return the party's client as a new process would: from its journal alone."""
-    policy = policy or ClientPolicy()
+    policy = policy or ANYTHING
     fit = journal.begin(agreed, 0, "rows", policy)
     side = PlainClient(agreed.configuration, policy)
     rows = ClientData(np.random.default_rng(0).normal(size=(9, 2)))

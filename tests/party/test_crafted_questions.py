@@ -25,6 +25,7 @@ from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointSums
 from privfed.questions.ranges import Located
 from tests.some import some
+from tests.undeclared import ANYTHING
 
 DOMAIN = Box(-5.0, 5.0, max_rows=64)
 GUARDS: dict[str, Any] = {"probing_guard": True, "max_jumps": 0, "max_answers": 2, "fixed_cohorts": True}
@@ -37,7 +38,9 @@ def clients(n_features: int = 2, n_clients: int = 8) -> list[np.ndarray]:
 
 
 def federation(n_features: int = 2, n_clusters: int | None = 3, **policy: Any) -> Federation:
-    words: dict[str, Any] = {"protocol": "masked", "domain": DOMAIN, "policy": ClientPolicy(**policy)}
+    """Return clients that check no program, so that bounds of single questions are all there is."""
+    words: dict[str, Any] = {"protocol": "masked", "domain": DOMAIN}
+    words["policy"] = ClientPolicy(undeclared=True, **policy)
     return open_over(clients(n_features), n_clusters=n_clusters, **words)
 
 
@@ -81,7 +84,9 @@ def test_as_many_cells_as_are_justified_are_answered_and_min_count_reads_them() 
 def test_two_equal_sums_with_one_client_named_lost_give_what_stands_alone_in_justified_cells() -> None:
     # SECURITY.md: as long as clients answered about any number of cells this gave all 40 rows of client 3.
     lost = Simulation(faults=[Fault(3, "collect", "lost-reply", sums=frozenset({2}))])
-    policy = ClientPolicy(min_clients=8, max_answers=2, probing_guard=True, max_jumps=0, fixed_cohorts=True)
+    policy = ClientPolicy(
+        min_clients=8, max_answers=2, probing_guard=True, max_jumps=0, fixed_cohorts=True, undeclared=True
+    )
     words: dict[str, Any] = {"protocol": "masked", "domain": DOMAIN, "policy": policy, "engine": lost}
     asked = open_over(clients(), n_clusters=3, **words)
     grid = cells(2, per_axis=4)
@@ -128,7 +133,7 @@ def test_metrics_agree_on_as_many_clusters_as_they_have_centers() -> None:
     centers = np.random.default_rng(4).uniform(-5, 5, (CENTERS_WITHOUT + 10, 2))
     assert metrics.inertia(clients(), centers, protocol="plain") > 0
     with pytest.raises(RefusedError, match="policy:centers"):
-        metrics.inertia(open_over(clients(), protocol="plain"), centers)
+        metrics.inertia(open_over(clients(), protocol="plain", policy=ANYTHING), centers)
 
 
 def test_a_fit_agrees_on_its_number_of_clusters() -> None:

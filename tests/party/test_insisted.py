@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,18 @@ import numpy as np
 import pytest
 
 from privfed import ClientPolicy, DWFKMeans
+from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
+from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.selection import PrivateSelection
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.described import named_start
 from privfed.core.agreed.given import Given
+from privfed.core.agreed.program import AgreedProgram, Of
 from privfed.core.stored.messages import CODE
 from privfed.errors import ArgumentError, PolicyError, RefusedError
-from privfed.estimators.base import describe
+from privfed.metrics.phases import AskedMetric
 from privfed.party.identity import OwnIdentity
+from privfed.questions.inertia import Inertia
 from tests.party.journals import agreement, new_party
 
 
@@ -34,24 +38,41 @@ def private(epsilon: float = 1.0, **changed: Any) -> Configuration:
     return msgspec.structs.replace(configuration, privacy=terms)
 
 
-def text(**parameters: Any) -> str:
-    return json.dumps({"algorithm": "DWFKMeans", **parameters})
+def running(algorithm: Any, *metrics: Any, **words: Any) -> Configuration:
+    return plain(program=AgreedProgram.of(algorithm, metrics), **words)
 
 
-ARRAY = [[0.0, 1.0], [2.0, 3.0]]
+def lloyd(**parameters: Any) -> Configuration:
+    return running(WeightedKMeans(n_clusters=2, **parameters))
+
+
+def tampered(**fields: Any) -> Configuration:
+    """Return an agreement on parameters that no estimator writes."""
+    agreed = AgreedProgram.of(WeightedKMeans(n_clusters=2))
+    assert agreed.algorithm is not None
+    algorithm = Of("WeightedKMeans", {**agreed.algorithm.fields, **fields})
+    return plain(program=msgspec.structs.replace(agreed, algorithm=algorithm))
+
+
+ARRAY = np.array([[0.0, 1.0], [2.0, 3.0]])
+ALONE = running(None, AskedMetric.of(Inertia, 2))
+NESTED = PrivateSelection(candidates=(2, 9), algorithm=PrivateKMeans(n_clusters=9, init=ARRAY))
 BEFORE = Given(fits=2, losses=3, epsilon=1.5, delta=1e-5)
 
 REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
-    ({"algorithms": {"KFed"}}, plain(algorithm=text()), Given(), "policy:algorithm"),
-    ({"algorithms": {"KFed"}}, plain(algorithm="inertia"), Given(), "policy:algorithm"),
-    ({"max_restarts": 5}, plain(algorithm="inertia"), Given(), "policy:algorithm"),
-    ({"max_restarts": 5}, plain(algorithm='{"algorithm": 3}'), Given(), "policy:algorithm"),
-    ({"max_restarts": 5}, plain(algorithm=text(n_init=1000)), Given(), "policy:n_init"),
-    ({"max_restarts": 5}, plain(algorithm=text(n_init="1")), Given(), "policy:n_init"),
-    ({"inits": {"coreset"}}, plain(algorithm=text(init="random")), Given(), "policy:init"),
-    ({"inits": {"coreset"}}, plain(algorithm=text(init=ARRAY)), Given(), "policy:init"),
+    ({"algorithms": {"OneShotKMeans"}}, lloyd(), Given(), "policy:algorithm"),
+    ({"algorithms": {"OneShotKMeans"}}, ALONE, Given(), "policy:algorithm"),
+    ({"max_restarts": 5}, plain(), Given(), "policy:algorithm"),
+    ({"inits": {"coreset"}}, plain(algorithm='{"init": "coreset"}'), Given(), "policy:algorithm"),
+    ({"max_restarts": 5}, lloyd(n_init=1000), Given(), "policy:n_init"),
+    ({"max_restarts": 5}, tampered(n_init="1"), Given(), "policy:n_init"),
+    ({"inits": {"coreset"}}, lloyd(init="random"), Given(), "policy:init"),
+    ({"inits": {"coreset"}}, lloyd(init=ARRAY), Given(), "policy:init"),
     ({"rows_per_cluster": 8}, plain(n_clusters=3, max_rows=11), Given(), "policy:rows_per_cluster"),
     ({"rows_per_cluster": 8}, plain(n_clusters=3), Given(), "policy:rows_per_cluster"),
+    ({"rows_per_cluster": 8}, running(NESTED, max_rows=12), Given(), "policy:rows_per_cluster"),
+    ({"inits": {"coreset"}}, running(NESTED), Given(), "policy:init"),
+    ({"inits": {"coreset"}}, tampered(init=3), Given(), "policy:init"),
     ({"require_privacy": True}, plain(), Given(), "policy:privacy"),
     ({"max_epsilon": 1.0}, plain(), Given(), "policy:privacy"),
     ({"max_delta": 1e-5}, plain(), Given(), "policy:privacy"),
@@ -70,12 +91,12 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
 ]
 
 JOINED: list[tuple[dict[str, Any], Configuration, Given]] = [
-    ({"algorithms": {"DWFKMeans"}}, plain(algorithm=text()), Given()),
-    ({"algorithms": {"inertia"}, "max_restarts": 5}, plain(algorithm="inertia"), Given()),
-    ({"max_restarts": 5}, plain(algorithm=text(n_init=5)), Given()),
-    ({"max_restarts": 5}, plain(algorithm=text()), Given()),
-    ({"inits": {"coreset"}}, plain(algorithm=text(init="coreset")), Given()),
-    ({"inits": {named_start(ARRAY)}}, plain(algorithm=text(init=ARRAY)), Given()),
+    ({"algorithms": {"WeightedKMeans"}}, lloyd(), Given()),
+    ({"algorithms": {"Inertia"}, "max_restarts": 5}, ALONE, Given()),
+    ({"max_restarts": 5}, lloyd(n_init=5), Given()),
+    ({"max_restarts": 5}, lloyd(), Given()),
+    ({"inits": {"coreset"}}, lloyd(init="coreset"), Given()),
+    ({"inits": {named_start(ARRAY)}}, lloyd(init=ARRAY), Given()),
     ({"rows_per_cluster": 8}, plain(n_clusters=3, max_rows=12), Given()),
     ({"rows_per_cluster": 8}, plain(), Given()),
     ({"require_privacy": True}, private(), BEFORE),
@@ -129,13 +150,10 @@ def test_the_hundredth_of_a_bound_may_be_spent_a_hundred_times() -> None:
     assert policy.refuses_configuration(configuration, Given(epsilon=1.0)) == "policy:max_epsilon"
 
 
-def test_an_array_is_listed_as_estimators_describe_it() -> None:
-    array = np.array(ARRAY)
-    described = describe(DWFKMeans(2, init=array, n_init=1), 2)
-    configuration = plain(algorithm=described)
-    assert ClientPolicy(inits={named_start(ARRAY)}).refuses_configuration(configuration) is None
+def test_an_array_is_listed_by_its_hash() -> None:
+    assert ClientPolicy(inits={named_start(ARRAY.tolist())}).refuses_configuration(lloyd(init=ARRAY)) is None
     other = ClientPolicy(inits={named_start([[0.0, 1.0], [2.0, 4.0]])})
-    assert other.refuses_configuration(configuration) == "policy:init"
+    assert other.refuses_configuration(lloyd(init=ARRAY)) == "policy:init"
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])

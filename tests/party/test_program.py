@@ -18,6 +18,7 @@ from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError
 from privfed.estimators.base import FederatedClusterer
+from privfed.federation.builder import FederationRequest
 from privfed.metrics.phases import AskedMetric
 from privfed.metrics.registry import METRICS as METRIC_FUNCTIONS
 from privfed.party.answerer import own_answerer
@@ -25,10 +26,13 @@ from privfed.party.program import FOLLOWED, Followed, Program, ProgramAnswerer
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums
+from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
+from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.ranges import FeatureRanges
 from tests.some import some
+from tests.undeclared import ANYTHING
 
 
 def tables(d: int = 2, n_clients: int = 4) -> list[np.ndarray]:
@@ -299,25 +303,29 @@ def test_an_algorithm_that_declares_nothing_has_no_program() -> None:
         Program.of(object(), Setting(("a",), 2))
 
 
-METRICS: list[tuple[str, dict[str, object], dict[str, object]]] = [
-    ("inertia", {}, {}),
-    ("davies_bouldin", {"q": 2.0}, {"power": 2.0}),
-    ("mean_distance", {}, {}),
-    ("simplified_silhouette", {}, {}),
-    ("calinski_harabasz", {}, {}),
-    ("fuzzy_davies_bouldin", {"m": 3.0}, {"m": 3.0}),
+METRICS: list[tuple[str, dict[str, object], AskedMetric]] = [
+    ("inertia", {}, AskedMetric.of(Inertia, 3)),
+    ("davies_bouldin", {"q": 2.0}, AskedMetric.of(ClusterDistances, 3, power=2.0)),
+    ("mean_distance", {}, AskedMetric.of(ClusterDistances, 3, power=1.0)),
+    ("simplified_silhouette", {}, AskedMetric.of(ClusterSilhouettes, 3)),
+    ("calinski_harabasz", {}, AskedMetric.of(ClusterScatter, 3)),
+    ("fuzzy_davies_bouldin", {"m": 3.0}, AskedMetric.of(FuzzySpread, 3, m=3.0, q=1.0)),
 ]
+"""Metric, its options, and how it is agreed on."""
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_metrics_follow_once_each_in_any_order() -> None:
-    model = fitted(privfed.DWFKMeans, {"local_iter": 1}, 2)
-    _, fit = asked_by(model, tables())
+def test_metrics_follow_once_each_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(privfed.DWFKMeans, {"local_iter": 1, "policy": ANYTHING}, 2)
+    monkeypatch.setattr(FederationRequest, "_program", lambda self: None)
+    model.fit(tables())
+    monkeypatch.undo()
+    fit = [question_from_bytes(one.question) for one in model.transcript_.of(Asked)]
     for name, options, _ in METRICS:
         METRIC_FUNCTIONS.find(name)(model.federation_, model.cluster_centers_, **options)
     asked = [question_from_bytes(one.question) for one in model.federation_.transcript.of(Asked)]
     algorithm = model._algorithm(2, model.federation_.configuration.seed)
-    agreed = [AskedMetric(name=name, n_clusters=3, options=options) for name, _, options in METRICS]
+    agreed = [metric for _, _, metric in METRICS]
     program = Program.of(algorithm, model.federation_.setting, agreed)
     extra = asked[len(fit) :]
     assert len(extra) == len(METRICS)
@@ -333,7 +341,7 @@ def test_metrics_follow_once_each_in_any_order() -> None:
 def test_a_metric_alone_is_a_program(
     name: str,
     options: dict[str, object],
-    agreed: dict[str, object],
+    agreed: AskedMetric,
     unit: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -344,8 +352,7 @@ def test_a_metric_alone_is_a_program(
     METRIC_FUNCTIONS.find(name)(tables(), np.arange(6.0).reshape(3, 2), **options, **words)
     federation = opened[-1]
     asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
-    metric = AskedMetric(name=name, n_clusters=3, options=agreed, alone=True)
-    program = Program.of(metric, federation.setting)
+    program = Program.of(agreed.alone(), federation.setting)
     assert followed(program, asked).index == len(asked) - 1
     assert refuses(program, followed(program, asked), asked[0])
 

@@ -25,6 +25,7 @@ from privfed.federation.simulation import Simulation
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import Masked, Plain
 from privfed.questions.bounded.bounded_sums import GridSums
+from tests.undeclared import ANYTHING
 
 DELTA = 1e-6
 MOST_ROWS = 1 << 20
@@ -117,6 +118,7 @@ class Path:
             seed=privacy.unseeded(seed),
             privacy=privacy,
             engine=Simulation(faults=faults),
+            policy=ANYTHING,
         )
         return open_federation(request)
 

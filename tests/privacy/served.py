@@ -23,6 +23,7 @@ from privfed.privacy import server_noise
 from privfed.privacy.noised import Noised
 from privfed.privacy.privacy import Privacy
 from privfed.protocols import CKKS, GroupMasked
+from tests.undeclared import ANYTHING
 
 PROTOCOLS: dict[str, Any] = {"ckks": CKKS, "group-masked": GroupMasked}
 BOX = Box(-1.0, 1.0, max_rows=64)
@@ -82,6 +83,7 @@ def served(
         seed=seed,
         privacy=privacy,
         engine=Simulation(faults=faults),
+        policy=ANYTHING,
     )
     return open_federation(request)
 

@@ -27,6 +27,7 @@ from privfed.privacy.privacy import Privacy
 from privfed.protocols import Plain
 from privfed.protocols.plain import PlainAnswer, PlainRequest
 from tests.privacy.audited import K
+from tests.undeclared import ANYTHING
 
 DELTA = 1e-6
 MOST_ROWS = 1 << 12
@@ -127,6 +128,7 @@ def answers(
         protocol=Counting(counted),
         seed=privacy.unseeded(0),
         privacy=privacy,
+        policy=ANYTHING,
     )
     engine = open_federation(request)._carrier
     found = []

@@ -16,13 +16,12 @@ from privfed import __version__
 from privfed.cli.folder.claim import to_json
 from privfed.cli.folder.run_folder import RESULT_FORMAT
 from privfed.core.agreed.assumptions import SIGHTS
-from privfed.core.asking.question import question_from_bytes
 from privfed.core.record.transcript import Began, Exchanged, Transcript
-from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
+from privfed.metrics.functions import labels_agreement
 from privfed.privacy.claim import noised_fields
-from privfed.questions.contingency import Agreement, Contingency, agreement
+from privfed.questions.contingency import Agreement
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,12 +116,7 @@ def server_saw(opens_to: str, reveals: str) -> str:
 
 def ask_agreement(model: FederatedClusterer, n_labels: int) -> Agreement:
     """Ask the model's federation how its clusters agree with the clients' labels."""
-    asked, _ = model.transcript_.totals()[-1]
-    ranges = question_from_bytes(asked.question).ranges
-    question = Contingency(ranges=ranges, centers=model.cluster_centers_, n_labels=n_labels)
-    total = model.federation_.ask(Ask(question, purpose="agreement"))
-    model.federation_.close()
-    return agreement(total.statistics["table"])
+    return labels_agreement(model.federation_, model.cluster_centers_, n_labels=n_labels)
 
 
 def movements(history: Sequence[FloatArray]) -> list[float]:

@@ -43,6 +43,7 @@ from privfed.estimators.choosing.selection import estimator_of
 from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.clients import Clients, gather
+from privfed.metrics.phases import AskedMetric, following
 from privfed.protocols.registry import SECURE_SUMS, by_name
 from privfed.protocols.slotted import Slotted
 
@@ -186,10 +187,14 @@ def carry_out(
         if begun is not None and not private:
             check_same_rows(tables, begun)
         label = f"{run.parameters.algorithm}{' (noised)' if private else ''}"
+        # Under differential privacy the agreement with labels would be a further release without a budget.
+        scored = run.source.label is not None and not private
+        n_labels = len(tables.label_names or ()) if scored else None
         if isinstance(model, FederatedModel):
             seconds = trained(model, label, clients, begun is not None, quiet)
         else:
-            seconds = _fit(model, label, clients, begun is not None, quiet)
+            metrics = None if n_labels is None else following(run.parameters.n_clusters, n_labels=n_labels)
+            seconds = _fit(model, label, clients, metrics, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
             # Everything was replayed and nothing asked, so the time of the first run is kept.
             seconds = former_seconds(folder) or seconds
@@ -198,9 +203,6 @@ def carry_out(
             found = trained_result(model, clients, **words, seconds=seconds)
             write_model(folder, model, found)
             return found
-        # Under differential privacy the agreement with labels would be a further release without a budget.
-        scored = run.source.label is not None and not private
-        n_labels = len(tables.label_names or ()) if scored else None
         result = result_of(
             model,
             algorithm=run.parameters.algorithm,
@@ -218,11 +220,18 @@ def _begun(folder: Path) -> Transcript | None:
     return read_transcript(folder) if has_transcript(folder) else None
 
 
-def _fit(model: FederatedClusterer, label: str, clients: Clients, resume: bool, quiet: bool) -> float:
+def _fit(
+    model: FederatedClusterer,
+    label: str,
+    clients: Clients,
+    metrics: tuple[AskedMetric, ...] | None,
+    resume: bool,
+    quiet: bool,
+) -> float:
     """Fit, and return the number of seconds that it took."""
     began = time.monotonic()
     with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
-        model.fit_clients(clients, resume=resume, watch=progress)
+        model.fit_clients(clients, resume=resume, watch=progress, metrics=metrics)
     return time.monotonic() - began
 
 

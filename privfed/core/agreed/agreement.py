@@ -139,4 +139,4 @@ class Agreement:
         return cls(read.configuration, read.registry, read.part)
 
 
-_CODEC: Codec[_Written] = Codec(_Written, "agreement", 1)
+_CODEC: Codec[_Written] = Codec(_Written, "agreement", 2)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from privfed.core.agreed.program import AgreedProgram
 from privfed.core.asking.justified import most_cells, most_centers
 from privfed.core.asking.question import Part, Question
 from privfed.core.asking.statistics import Entry, StatisticsSpec
@@ -197,7 +198,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Args:
         protocol: name of the secure sum.
-        algorithm: the algorithm and its parameters, as canonical text.
+        algorithm: what was asked for, as text for people; no check goes by it.
         clients: names of the clients; a client's position in it is its number on the wire.
         n_features: number of columns.
         n_clusters: number of clusters of the fit, or of a client's own clustering where that is larger; it
@@ -211,6 +212,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         privacy: the differential privacy guarantee of the fit; None where none is claimed.
         numerics: digest of the known answers that every client must compute too
             (`privfed.numerics.known_answers`), where clients run the algorithm themselves; empty elsewhere.
+        program: what runs. None where nothing is declared of it: then clients cannot check what they are
+            asked, and take part only if their policy says so (`undeclared`).
+        nonce: makes fits with equal parameters two agreements, as one agreement runs once; empty in a
+            simulation, whose parties are made for it.
     """
 
     protocol: str
@@ -226,6 +231,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_rows: int | None = None
     privacy: PrivacyTerms | None = None
     numerics: str = ""
+    program: AgreedProgram | None = None
+    nonce: bytes = b""
 
     @property
     def noising(self) -> int:
@@ -328,4 +335,4 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return "cells" if declared.n_cells > most else None
 
 
-_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 1)
+_CODEC: Codec[Configuration] = Codec(Configuration, "configuration", 2)

@@ -1,44 +1,51 @@
-"""The algorithm that a configuration's text describes: its name and its parameters, for a client's policy."""
+"""What a client's policy reads of an agreed program: what it is called, its starts, restarts and clusters."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from privfed.core.agreed.program import AgreedProgram, Listed, Numbers, Of, Value
+from privfed.core.stored.messages import Array, encode
+
+N_CLUSTERS = ("n_clusters", "n_local_clusters", "candidates")
+"""Parameters of algorithms that are numbers of clusters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What runs, as a configuration's text says.
-
-    Args:
-        name: of the algorithm; of a text that is no description, the whole text.
-        parameters: their values; None where the text is no description, so that nothing is known of them.
-    """
-
-    name: str
-    parameters: Mapping[str, Any] | None = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, text: str) -> Described:
-        """Return what a configuration's text says: a JSON object whose `algorithm` is a name."""
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            return cls(text, None)
-        if not isinstance(found, dict) or not isinstance(found.get("algorithm"), str):
-            return cls(text, None)
-        return cls(found.pop("algorithm"), found)
+def names_of(program: AgreedProgram) -> tuple[str, ...]:
+    """Return what runs: the algorithm's name, or those of the questions of metrics that are asked alone."""
+    if program.algorithm is not None:
+        return (program.algorithm.name,)
+    return tuple(str(one.fields.get("name", one.name)) for one in program.metrics)
 
 
-def named_start(init: Any) -> str:
-    """Return how a policy lists an initialisation: its name, or "sha256:" and the hash of an array's JSON.
+def values_of(agreed: Of | None, *names: str) -> Iterator[Value]:
+    """Yield the values of parameters of an algorithm, and of the algorithms and parts in it."""
+    for name, value in ({} if agreed is None else agreed.fields).items():
+        if name in names:
+            yield from value.items if isinstance(value, Listed) else (value,)
+        if isinstance(value, Of):
+            yield from values_of(value, *names)
+
+
+def named_start(init: npt.ArrayLike) -> str:
+    """Return how a policy lists an initialisation: its name, or "sha256:" and the hash of an array.
 
     Args:
-        init: as a configuration's text has it: a name, or an array as nested lists.
+        init: a name, or centers of shape (n_clusters, n_features).
     """
-    if isinstance(init, str):
-        return init
-    return "sha256:" + hashlib.sha256(json.dumps(init).encode()).hexdigest()
+    return init if isinstance(init, str) else _hashed(Array.of(np.asarray(init, dtype=np.float64)))
+
+
+def start_named(value: Value) -> str | None:
+    """Return how a policy would list an agreed initialisation; None where it is neither name nor array."""
+    if isinstance(value, Numbers):
+        return _hashed(value.array)
+    return value if isinstance(value, str) else None
+
+
+def _hashed(array: Array) -> str:
+    return "sha256:" + hashlib.sha256(b"privfed start|" + encode(array)).hexdigest()

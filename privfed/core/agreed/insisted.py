@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.agreed.described import Described, named_start
+from privfed.core.agreed.described import N_CLUSTERS, names_of, start_named, values_of
 from privfed.core.agreed.given import Given
 from privfed.core.values.guarantee import Neighbours, Noise, Unit, Word
 from privfed.core.values.numbers import check_whole
@@ -64,34 +63,33 @@ class Insisted:
 
     def refuses_algorithm(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of what runs, or None."""
-        described = Described.read(configuration.algorithm)
-        if self.algorithms is not None and described.name not in self.algorithms:
-            return "policy:algorithm"
+        program = configuration.program
         if self._crowded(configuration):
             return "policy:rows_per_cluster"
-        if self.inits is None and self.max_restarts is None:
+        if (self.algorithms, self.inits, self.max_restarts) == (None, None, None):
             return None
-        if described.parameters is None:
-            # Of what is no description nothing is known; a client that lists it whole knows what it is.
-            return None if self.algorithms is not None else "policy:algorithm"
-        return self._refuses_parameters(described.parameters)
-
-    def _refuses_parameters(self, parameters: Any) -> str | None:
-        start = parameters.get("init")
-        if self.inits is not None and start is not None and named_start(start) not in self.inits:
+        if program is None:
+            # Of what declares nothing, nothing is known.
+            return "policy:algorithm"
+        if self.algorithms is not None and not set(names_of(program)) <= set(self.algorithms):
+            return "policy:algorithm"
+        starts = map(start_named, values_of(program.algorithm, "init"))
+        if self.inits is not None and any(one not in self.inits for one in starts):
             return "policy:init"
-        restarts = parameters.get("n_init", 1)
-        whole = isinstance(restarts, int) and not isinstance(restarts, bool)
-        if self.max_restarts is not None and not (whole and restarts <= self.max_restarts):
+        restarts = values_of(program.algorithm, "n_init")
+        if self.max_restarts is not None and not all(_at_most(one, self.max_restarts) for one in restarts):
             return "policy:n_init"
         return None
 
     def _crowded(self, configuration: Configuration) -> bool:
         """Say whether there are more clusters than the agreed most rows of all clients justify."""
-        if self.rows_per_cluster is None or configuration.n_clusters is None:
+        agreed = None if configuration.program is None else configuration.program.algorithm
+        found = [configuration.n_clusters, *values_of(agreed, *N_CLUSTERS)]
+        clusters = [one for one in found if one is not None]
+        if self.rows_per_cluster is None or not clusters:
             return False
-        most = len(configuration.clients) * (configuration.max_rows or 0)
-        return configuration.n_clusters * self.rows_per_cluster > most
+        most = len(configuration.clients) * (configuration.max_rows or 0) // self.rows_per_cluster
+        return not all(_at_most(one, most) for one in clusters)
 
     def refuses_claim(self, configuration: Configuration) -> str | None:
         """Return the code of the refusal of the agreed guarantee, or of its absence, or None."""
@@ -129,6 +127,10 @@ class Insisted:
         if self.claims and given.unprotected:
             return "policy:unprotected"
         return None
+
+
+def _at_most(value: object, most: int) -> bool:
+    return type(value) is int and value <= most
 
 
 def _check_bound(name: str, value: object) -> None:

@@ -23,6 +23,8 @@ class ClientPolicy(Insisted):
     whole (`privfed.core.agreed.insisted`).
 
     Args:
+        undeclared: take part also where no program is agreed (`Configuration.program`), so that any question
+            may be asked, within this policy. Without it such a fit is not joined.
         questions: names of the questions that it answers, nested ones included; None for all that it knows.
         min_clients: fewest clients in the list, and in a cohort, that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
@@ -42,10 +44,11 @@ class ClientPolicy(Insisted):
             one without rows. 1 suppresses nothing.
         count_multiple: counts of rows are rounded to multiples of it, and sums are scaled along; 1 changes
             nothing.
-        algorithms: algorithms that it takes part in, as configurations name them; of a configuration that is
-            no such description, its whole text. None for all.
-        inits: initialisations that it takes part in: names, or arrays by `named_start`, as a server that
-            chooses the first centers chooses what is asked. None for all.
+        algorithms: algorithms that it takes part in, by their registered names
+            (`privfed.core.names.own_programs`), and questions of metrics that are asked alone. None for all.
+        inits: initialisations that it takes part in: names, or arrays by
+            `privfed.core.agreed.described.named_start`, as whoever chooses the first centers chooses what is
+            asked. None for all.
         max_restarts: most restarts (`n_init`) of an algorithm.
         rows_per_cluster: fewest agreed rows (clients times `max_rows`) for each agreed cluster; with it, a
             clustering without declared `max_rows` is refused.
@@ -61,6 +64,7 @@ class ClientPolicy(Insisted):
         max_losses: most losses of clients in all fits on the same rows, by the journal.
     """
 
+    undeclared: bool = False
     questions: frozenset[str] | None = None
     min_clients: int = 1
     min_honest: int = 1
@@ -81,7 +85,7 @@ class ClientPolicy(Insisted):
         check_whole("min_colluders", self.min_colluders, 0)
         for name in ("max_sums", "max_answers", "max_jumps"):
             check_whole(name, getattr(self, name), 0, or_none=True)
-        for name in ("fixed_cohorts", "probing_guard"):
+        for name in ("undeclared", "fixed_cohorts", "probing_guard"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(f"{name} must be True or False, got {name}={getattr(self, name)!r}.")
         if self.domain is not None and not isinstance(self.domain, Box | Ball):

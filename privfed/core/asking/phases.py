@@ -238,6 +238,24 @@ class Phased(Protocol):
         """Return what may be asked, in order, given what the algorithm may know before it asks."""
 
 
+class Metric(Phased, Protocol):
+    """A metric that an agreement names."""
+
+    @property
+    def name(self) -> str:
+        """What is asked, in a word."""
+
+    @property
+    def n_clusters(self) -> int | None:
+        """About how many centers it asks; None about none."""
+
+    def after_a_fit(self) -> Metric:
+        """Return it as it follows a fit, which has found the ranges."""
+
+    def alone(self) -> Metric:
+        """Return it as it is asked alone, so that ranges are found first."""
+
+
 def _check_counts(least: int, most: int) -> None:
     if not 0 <= least <= most:
         raise ArgumentError(f"a phase needs 0 <= least <= most, got {least} and {most}.")

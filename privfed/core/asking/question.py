@@ -210,7 +210,7 @@ def register(kind: Registered) -> Registered:
     return kind
 
 
-def _known(name: str) -> type[Question | Part]:
+def kind_named(name: str) -> type[Question | Part]:
     """Return the class of a wire name; one of privfed's own is imported when it is first received.
 
     Raises:
@@ -362,7 +362,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
         name, hint = prefix + one.name, hints[one.name]
         value = values.pop(name)
         if hint is Ranges or (isinstance(hint, type) and issubclass(hint, Part | Question)):
-            value = _read(Ranges if hint is Ranges else _known(str(value)), f"{name}.", values)
+            value = _read(Ranges if hint is Ranges else kind_named(str(value)), f"{name}.", values)
         if isinstance(hint, type) and issubclass(hint, Word):
             value = hint(str(value))
         if not _fits(value, hint):
@@ -374,7 +374,7 @@ def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
 def _rebuild(message: QuestionMessage) -> Question:
     values: dict[str, object] = {name: array.to_numpy() for name, array in message.arrays.items()}
     values.update(message.options)
-    question = _read(_known(message.name), "", values)
+    question = _read(kind_named(message.name), "", values)
     if values or not isinstance(question, Question):
         raise TypeError("not a question, or fields that it does not have")
     return question

@@ -90,6 +90,7 @@ def choose_privately(
             description=f"{request.description} over {candidates} by {index}",
             max_sums=selection.max_sums,
             algorithm=selection,
+            metrics=(),
             n_clusters=max(candidates),
             rule=CohortRule(),
         )

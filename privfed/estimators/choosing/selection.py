@@ -310,9 +310,8 @@ def _tried(
     watcher: Watcher | None,
 ) -> SelectionRow:
     """Fit one number of clusters, and ask for its index."""
-    began, named = 0, gathered(model)
+    named = gathered(model)
     if isinstance(named, Federation):
-        began = len(named.transcript.records)
         _fit_over(model, named)
     else:
         model.fit_clients(named, resume=_in_own_folder(model, resume), watch=watcher)
@@ -320,7 +319,8 @@ def _tried(
         value = float(judge.value(model))
     except UndefinedIndexError:
         value = np.nan
-    records = model.federation_.transcript.records[began:]
+    own = model.federation_
+    records = [record for one in (own, *own.others) for record in one.transcript.records]
     sent = [one.size for r in records if isinstance(r, Exchanged) for one in (*r.down, *r.up)]
     opened = sum(isinstance(record, Summed) for record in records)
     return SelectionRow(
@@ -336,12 +336,20 @@ def _tried(
 
 
 def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
-    """Fit over an open federation; labels are not computed, as the rows stay with its clients."""
-    setting = federation.setting
-    algorithm = model._algorithm(setting.n_features, seed_from(model.random_state))
-    model.federation_, model.n_features_in_ = federation, setting.n_features
+    """Fit with an open federation's clients; labels are not computed, as the rows stay with them."""
+    setting, seed = federation.setting, seed_from(model.random_state)
+    algorithm = model._algorithm(setting.n_features, seed)
     elsewhere = Clients.elsewhere(Members(setting.clients, setting.n_features))
-    model._keep(federation.run(algorithm), elsewhere)
+    wanted = model._request(elsewhere, algorithm, seed)
+    model.federation_ = federation.again(
+        description=wanted.description,
+        max_sums=wanted.max_sums,
+        algorithm=algorithm,
+        metrics=wanted.metrics,
+        n_clusters=wanted.n_clusters,
+    )
+    model.n_features_in_ = setting.n_features
+    model._keep(model.federation_.run(algorithm), elsewhere)
     model._warn_unconverged()
 
 

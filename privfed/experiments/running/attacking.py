@@ -13,6 +13,7 @@ from privfed.attacks.base.collusion import without_colluders
 from privfed.attacks.base.oracle import CLIENTS_OPEN, CLIENTS_VERIFY, Oracle
 from privfed.attacks.base.preparation import Prepared, Target
 from privfed.attacks.registry import ATTACKS, attack_class
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.roles.conversation import ROUND
@@ -73,6 +74,8 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         privacy=model.privacy,
         purpose="probing",
         random_state=seed,
+        # Clients that check no program: what is measured is what sums, guards and noise alone leave.
+        policy=ClientPolicy(undeclared=True),
     )
     made = prepared(attack, target_of(attack, scene, setup.privacy, seed))
     oracle = Oracle(federation, attack.budget)

@@ -15,10 +15,12 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.estimators.fuzzy import FederatedFuzzyCMeans
 from privfed.federation.clients import gather
+from privfed.federation.over import open_over
 from privfed.numerics.local_fuzzy import blocks, local_fits
 from tests.opened import opened
 from tests.reference import fuzzy_reference as oracle
 from tests.some import some
+from tests.undeclared import ANYTHING
 
 Clients = list[np.ndarray]
 
@@ -206,7 +208,7 @@ def test_other_errors_name_their_cause(papers_clients: Clients) -> None:
     with pytest.raises(ArgumentError, match="centers need 2 columns"):
         FuzzyCentroids(centers=np.eye(3), m=2.0, local_iter=3).make(ClientData(np.zeros((4, 2))))
     with pytest.raises(ArgumentError, match="n_init must be at least 1"):
-        model = fitted([rows[::50] for rows in papers_clients], 2)
-        model.federation_.run(FuzzyCMeans(n_clusters=2, n_init=0))
+        clients = [rows[::50] for rows in papers_clients]
+        open_over(clients, protocol="plain", policy=ANYTHING).run(FuzzyCMeans(n_clusters=2, n_init=0))
     with pytest.raises(ArgumentError, match=r"n_clusters=7 .* n_samples=6"):
         fitted([column(1, 2), column(3, 4), column(5, 6)], 7, averaging="weighted")

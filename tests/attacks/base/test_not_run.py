@@ -26,6 +26,7 @@ from privfed.core.record.view import View
 from privfed.errors import ArgumentError
 from privfed.federation.over import open_over
 from tests.attacks.populations import mixture
+from tests.undeclared import ANYTHING
 
 POPULATION = mixture(0, n_clients=4, n_rows=15)
 CLIENTS = POPULATION.clients
@@ -122,7 +123,7 @@ def test_a_client_that_is_not_there_is_an_error_all_the_same(attack: Any) -> Non
     ],
 )
 def test_a_server_that_cannot_ask_does_not_attack(protocol: str, words: Any, why: str) -> None:
-    oracle = Oracle(open_over(CLIENTS, protocol=protocol), 20)
+    oracle = Oracle(open_over(CLIENTS, protocol=protocol, policy=ANYTHING), 20)
     found = Probing(6, **words).run(oracle, Prior(), np.random.default_rng(0))
     assert isinstance(found, NotRun) and why in found.why
     assert oracle.asked == 0
@@ -130,7 +131,7 @@ def test_a_server_that_cannot_ask_does_not_attack(protocol: str, words: Any, why
 
 
 def test_a_server_that_masks_have_stopped_has_asked() -> None:
-    oracle = Oracle(open_over(CLIENTS, protocol="masked"), 20)
+    oracle = Oracle(open_over(CLIENTS, protocol="masked", policy=ANYTHING), 20)
     found = Probing(6, client=1, inconsistent=True).run(oracle, Prior(), np.random.default_rng(0))
     report = evaluate(found, Truth(CLIENTS))
     assert (report.status, report.recovered) == ("found nothing", 0.0) and oracle.asked > 0

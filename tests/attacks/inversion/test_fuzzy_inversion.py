@@ -17,12 +17,13 @@ from privfed.federation.over import open_over
 from privfed.metrics import fuzzy_davies_bouldin
 from privfed.questions.fuzzy_spread import FuzzySpread
 from tests.attacks.populations import mixture
+from tests.undeclared import ANYTHING
 
 
 def run_of(population, seed, sets=1, numbers=range(2, 7), protocol="plain"):
     """Judge clusterings of several numbers of clusters over a federation; return its transcript."""
     rng = np.random.default_rng(seed)
-    federation = open_over(population.clients, protocol=protocol)
+    federation = open_over(population.clients, protocol=protocol, policy=ANYTHING)
     for k in numbers:
         for _ in range(sets):
             centers = (
@@ -112,7 +113,7 @@ def test_totals_of_a_secure_sum_are_attacked_as_one_client():
 
 def test_a_step_of_fuzzy_c_means_makes_equations_too():
     population, rng = mixture(3, n_clients=3, n_rows=6), np.random.default_rng(0)
-    federation = open_over(population.clients, protocol="plain")
+    federation = open_over(population.clients, protocol="plain", policy=ANYTHING)
     fuzzy_davies_bouldin(federation, population.draw(3))
     ranges = federation.transcript.view("server").sums[-1].question.ranges
     for _ in range(2):

@@ -16,6 +16,7 @@ from privfed.errors import ArgumentError, PolicyError, ProtocolError
 from privfed.federation.over import open_over
 from privfed.questions.lloyd import LloydSums
 from tests.attacks.figures import mixture, probed
+from tests.undeclared import ANYTHING
 
 
 @pytest.mark.parametrize("least", [1, 2, 5])
@@ -96,7 +97,7 @@ SQUARE = Ranges(np.full(2, -20.0), np.full(2, 20.0), 64)
 
 def test_a_budget_is_a_budget() -> None:
     clients, _ = mixture(0, 30, 2, clients=2)
-    oracle = Oracle(open_over(clients, protocol="plain"), 2)
+    oracle = Oracle(open_over(clients, protocol="plain", policy=ANYTHING), 2)
     question = LloydSums(ranges=SQUARE, centers=np.eye(2))
     assert oracle.ask(question).answers.keys() == {0, 1}
     assert (oracle.ask(question).index, oracle.left, oracle.asked) == (2, 0, 2)
@@ -104,7 +105,7 @@ def test_a_budget_is_a_budget() -> None:
         oracle.ask(question)
     assert probed(clients, Probing(4, client=0), budget=7).queries == 7
     with pytest.raises(ArgumentError, match="budget"):
-        Oracle(open_over(clients, protocol="plain"), 0)
+        Oracle(open_over(clients, protocol="plain", policy=ANYTHING), 0)
 
 
 def test_only_the_target_is_told_the_question() -> None:
@@ -112,14 +113,14 @@ def test_only_the_target_is_told_the_question() -> None:
     near, far = np.zeros(2), np.full(2, 90.0)
     question = LloydSums(ranges=SQUARE, centers=np.stack([far, near]))
     decoy = LloydSums(ranges=SQUARE, centers=np.stack([near, far]))
-    seen = Oracle(open_over(clients, protocol="plain"), 1).ask(question, decoy, target=1)
+    seen = Oracle(open_over(clients, protocol="plain", policy=ANYTHING), 1).ask(question, decoy, target=1)
     assert {i: own["count"].tolist() for i, own in seen.answers.items()} == {
         0: [12, 0],
         1: [0, 12],
         2: [12, 0],
     }
     with pytest.raises(ProtocolError):
-        Oracle(open_over(clients, protocol="masked"), 1).ask(question, decoy, target=1)
+        Oracle(open_over(clients, protocol="masked", policy=ANYTHING), 1).ask(question, decoy, target=1)
 
 
 @pytest.mark.parametrize("words", [{"n_clusters": 1}, {"least": 0}, {"inconsistent": True}])

@@ -17,6 +17,7 @@ from privfed.federation.over import open_over
 from tests.attacks.figures import fitted
 from tests.attacks.populations import mixture
 from tests.attacks.reconstruction.rounding_figures import digits, in_whole_numbers, rounded
+from tests.undeclared import ANYTHING
 
 
 def reports(model, population, *only):
@@ -73,7 +74,7 @@ def test_a_masked_sum_shows_no_single_client():
 def test_hidden_number_of_rows_is_told_by_memberships_and_not_by_their_total():
     # docs/attacks/not-sufficient.md: hiding N_l alone is void; `test_fuzzy_inversion` has the other side.
     population = mixture(1, n_clients=5, n_rows=8)
-    federation = open_over(population.clients, protocol="masked")
+    federation = open_over(population.clients, protocol="masked", policy=ANYTHING)
     result = attacks.FuzzyInversion(0).run(
         federation.transcript.view("server"), Prior(sample=population.draw(50)), np.random.default_rng(0)
     )
@@ -100,7 +101,7 @@ def test_fixed_cohorts_leave_disaggregation_at_its_baseline():
 def test_masks_bound_to_the_question_give_inconsistency_nothing():
     population = mixture(3, n_clients=4, n_rows=10)
     for protocol, least, most in (("plain", 0.5, 1.0), ("masked", 0.0, 0.0)):
-        federation = open_over(population.clients, protocol=protocol)
+        federation = open_over(population.clients, protocol=protocol, policy=ANYTHING)
         attack = Probing(10, client=0, inconsistent=True)
         try:
             result = attack.run(Oracle(federation, 60), Prior(), np.random.default_rng(0))

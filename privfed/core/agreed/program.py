@@ -1,0 +1,203 @@
+"""What is agreed to run: an algorithm by its registered name, its parameters, and metrics that may follow.
+
+All of it is signed. A client builds the algorithm from it, and needs nothing else of the coordinator's to
+know what may be asked. Values keep their types: 1, 1.0 and True are three agreements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+
+from privfed.core.asking.question import Question, kind_named, wire_name
+from privfed.core.names.own_programs import ALGORITHMS
+from privfed.core.stored.held import held
+from privfed.core.stored.messages import Array
+from privfed.core.values.guarantee import Word
+from privfed.errors import ArgumentError
+
+
+class Of(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="of"):
+    """A value of a registered class.
+
+    Args:
+        name: of the class in `ALGORITHMS`; empty for a mapping of names to values.
+        fields: its fields.
+    """
+
+    name: str
+    fields: dict[str, Value]
+
+
+class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list"):
+    """A tuple of values."""
+
+    items: tuple[Value, ...]
+
+
+class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="array"):
+    """A float64 array."""
+
+    array: Array
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="question"):
+    """A class of questions, by its name on the wire."""
+
+    name: str
+
+
+Value = Union[None, bool, int, float, str, "Of", "Listed", "Numbers", "Asked"]
+
+
+class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs.
+
+    Args:
+        algorithm: what is asked first; None for metrics alone.
+        metrics: what may follow it, each at most once, in any order.
+        versions: of privfed, and the first two numbers of numpy's: with others, public geometry that follows
+            from a seed may differ.
+    """
+
+    algorithm: Of | None
+    metrics: tuple[Of, ...] = ()
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, algorithm: object | None, metrics: tuple[object, ...] = ()) -> AgreedProgram:
+        """Return how an algorithm and the metrics that may follow are agreed on.
+
+        Raises:
+            ArgumentError: a parameter is neither plain nor of a class with a name.
+        """
+        first = None if algorithm is None else written(algorithm)
+        return cls(algorithm=first, metrics=tuple(map(written, metrics)), versions=own_versions())
+
+    def check_versions(self) -> None:
+        """Check that this party runs the agreed versions.
+
+        Raises:
+            ArgumentError: it runs others.
+        """
+        own = own_versions()
+        for name in sorted({*own, *self.versions}):
+            agreed = self.versions.get(name)
+            if agreed != own.get(name):
+                raise ArgumentError(
+                    f"the agreement is for {name} {agreed}, here is {own.get(name)}: public geometry that "
+                    "follows from the seed may differ. Install the agreed version, or agree anew."
+                )
+
+
+def own_versions() -> dict[str, str]:
+    """Return the versions that this party runs, as agreements name them."""
+    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": version("privfed")}
+
+
+def name_of(kind: type[Any]) -> str:
+    """Return what agreements call a class: its registered name, or module:Class."""
+    return ALGORITHMS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}"
+
+
+def written(value: object) -> Of:
+    """Return how a value of a dataclass is agreed on.
+
+    Raises:
+        ArgumentError: it is no dataclass, or a field is neither plain, an array, a question nor a dataclass.
+    """
+    if not is_dataclass(value) or isinstance(value, type):
+        raise ArgumentError(
+            f"{type(value).__name__} cannot be agreed on: write it as a frozen dataclass of numbers, words, "
+            "arrays and other such dataclasses."
+        )
+    return Of(name_of(type(value)), {name: _written(one) for name, one in held(value).items()})
+
+
+def _written(value: object) -> Value:
+    if isinstance(value, np.ndarray):
+        return Numbers(Array.of(value))
+    if isinstance(value, np.generic):
+        return _written(value.item())
+    if isinstance(value, Word):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return Listed(tuple(map(_written, value)))
+    if isinstance(value, Mapping):
+        return Of("", {str(name): _written(one) for name, one in sorted(value.items())})
+    if isinstance(value, type) and issubclass(value, Question):
+        return Asked(wire_name(value))
+    return written(value)
+
+
+def built(agreed: Of) -> Any:
+    """Return the value that was agreed on; each field must be of its declared type.
+
+    Raises:
+        ArgumentError: its class is not registered here, or a field is missing, unknown or of another type.
+    """
+    kind = ALGORITHMS.find(agreed.name)
+    try:
+        hints = get_type_hints(kind)
+        values = {name: _built(one) for name, one in agreed.fields.items()}
+        for one in fields(kind):
+            if not _fits(values[one.name], hints[one.name]):
+                raise TypeError(one.name)
+        return kind(**values)
+    except (KeyError, TypeError, ValueError, OverflowError, ArithmeticError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(f"the agreed {agreed.name} has a field that it cannot have: {error}.") from None
+
+
+def _built(value: Value) -> object:
+    if isinstance(value, Numbers):
+        return value.array.to_numpy()
+    if isinstance(value, Listed):
+        return tuple(map(_built, value.items))
+    if isinstance(value, Asked):
+        return kind_named(value.name)
+    if isinstance(value, Of):
+        if not value.name:
+            return {name: _built(one) for name, one in value.fields.items()}
+        return built(value)
+    return value
+
+
+def is_protocol(hint: Any) -> bool:
+    """Say whether a type is a protocol, which says what its values can do and not of which class they are."""
+    return bool(vars(hint).get("_is_protocol", False)) if isinstance(hint, type) else False
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Say whether a value is of a declared type, as strictly as a message's field."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        return isinstance(value, tuple) and all(_fits(one, inner[0]) for one in value)
+    if origin is tuple:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(inner)
+            and all(_fits(one, kind) for one, kind in zip(value, inner, strict=True))
+        )
+    if hint is Any or hint is object or is_protocol(hint):
+        # What is built here is of a registered class, and what is not built is plain.
+        return True
+    kind = NoneType if hint is None else origin or hint
+    if kind is float:
+        return type(value) in (int, float)
+    if kind in (bool, int, str, NoneType):
+        return type(value) is kind
+    return callable(value) if not isinstance(kind, type) else isinstance(value, kind)

@@ -1,0 +1,308 @@
+"""A server that asks what was not agreed on, or that crafts the agreement itself, gets no row."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import privfed
+from privfed import Box, ClientPolicy, DWFKMeans, metrics
+from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
+from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.program import AgreedProgram, Of, built, own_versions, written
+from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.connection import Connection, Engine, Members, Opening
+from privfed.core.federation import Federation
+from privfed.core.record.transcript import Asked, Summed, Transcript
+from privfed.core.roles.conversation import Ask
+from privfed.core.stored.messages import decode, encode
+from privfed.core.values.domain import Ranges
+from privfed.errors import ArgumentError, RefusedError
+from privfed.federation.builder import FederationRequest, open_federation
+from privfed.federation.clients import Clients
+from privfed.federation.over import open_over
+from privfed.metrics.phases import AskedMetric, following
+from privfed.party.program import agreed_program
+from privfed.protocols.plain import PlainAnswer, PlainRequest
+from privfed.questions.cells import CellSums
+from privfed.questions.inertia import Inertia
+from privfed.questions.lloyd import LloydSums
+from privfed.questions.ranges import FeatureRanges, locate
+from tests.party.journals import agreement, client, new_party
+from tests.party.test_program import PRIVATE, WORDS, fitted, private, tables
+from tests.some import some
+
+DOMAIN = Box(-5.0, 5.0, max_rows=64)
+GUARDED = ClientPolicy(
+    min_clients=8,
+    probing_guard=True,
+    max_jumps=3,
+    min_count=3,
+    fixed_cohorts=True,
+    inits=frozenset({"coreset", "random"}),
+    max_restarts=5,
+    rows_per_cluster=10,
+    algorithms=frozenset({"WeightedKMeans"}),
+)
+
+
+def clients() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(40, 2)).clip(-4.9, 4.9) for _ in range(8)]
+
+
+def agreed_fit(protocol: str, policy: ClientPolicy | None = None) -> Federation:
+    """Return a federation whose clients agreed on a fit that nobody has begun."""
+    algorithm = WeightedKMeans(n_clusters=3, local_iter=1, init="random", max_iter=5)
+    words: dict[str, Any] = {"protocol": protocol, "domain": DOMAIN, "policy": policy}
+    return open_over(clients(), n_clusters=3, algorithm=algorithm, **words)
+
+
+def ranges() -> Ranges:
+    return Ranges(*DOMAIN.bounds(2), 64)
+
+
+CRAFTED: dict[str, Question] = {
+    # Each is justified by k and rows, so that no bound of a single question refuses it.
+    "cells": CellSums(ranges=ranges(), center=np.zeros(2), normals=np.empty((0, 2)), per_axis=4),
+    "centers before the ranges": LloydSums(ranges=ranges(), centers=np.eye(3, 2)),
+    "one center less": LloydSums(ranges=ranges(), centers=np.eye(2)),
+    "one center more": LloydSums(ranges=ranges(), centers=np.eye(4, 2)),
+    "a metric before the end": Inertia(ranges=ranges(), centers=np.eye(3, 2)),
+}
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_question_that_is_not_the_programs_next_is_answered_by_nobody(name: str, protocol: str) -> None:
+    federation = agreed_fit(protocol)
+    if name.startswith("one center"):
+        federation.drive(locate(federation.setting, upcoming=(0,)))
+    opened = len(federation.transcript.of(Summed))
+    with pytest.raises(RefusedError) as refused:
+        federation.ask(Ask(CRAFTED[name]))
+    assert set(refused.value.codes.values()) == {"program"} and len(refused.value.codes) == 8
+    assert len(federation.transcript.of(Summed)) == opened
+
+
+def test_after_a_fit_each_agreed_metric_is_answered_once_and_nothing_else() -> None:
+    model = DWFKMeans(3, max_iter=2, tol=0, protocol="plain", domain=DOMAIN).fit(clients())
+    federation, centers = model.federation_, model.cluster_centers_
+    first = metrics.davies_bouldin(federation, centers)
+    assert federation.others == []
+    # Asked again it is an agreement of its own.
+    assert metrics.davies_bouldin(federation, centers) == first
+    (other,) = federation.others
+    assert other.configuration.program is not None and other.configuration.program.algorithm is None
+    again = LloydSums(ranges=ranges(), centers=centers)
+    with pytest.raises(RefusedError, match="program"):
+        federation.ask(Ask(again))
+
+
+ARRAY = np.random.default_rng(0).uniform(-5, 5, (64, 2))
+PROGRAMS: dict[str, tuple[dict[str, Any], str]] = {
+    "centers of the server's": ({"n_clusters": 3, "init": ARRAY[:3]}, "policy:init"),
+    "8 n clusters in one round": ({"n_clusters": 64, "max_iter": 1}, "policy:rows_per_cluster"),
+    "a thousand restarts": ({"n_clusters": 3, "n_init": 1000}, "policy:n_init"),
+}
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked", "group-masked"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_crafted_program_is_joined_by_nobody(name: str, protocol: str) -> None:
+    words, code = PROGRAMS[name]
+    model = DWFKMeans(**{"tol": 0, "max_iter": 5, **words}, protocol=protocol, domain=DOMAIN, policy=GUARDED)
+    with pytest.raises(RefusedError) as refused:
+        model.fit(clients())
+    assert set(refused.value.codes.values()) == {code}
+    assert model.federation_.transcript.of(Summed) == []
+
+
+def test_guards_join_the_fits_that_they_are_made_for() -> None:
+    words: dict[str, Any] = {"max_iter": 3, "tol": 0, "domain": DOMAIN, "policy": GUARDED}
+    assert DWFKMeans(3, local_iter=1, protocol="masked", **words).fit(clients()).n_iter_ == 3
+
+
+def test_what_declares_nothing_is_joined_only_by_clients_that_say_so() -> None:
+    with pytest.raises(ArgumentError, match=r"policy=ClientPolicy\(undeclared=True\)"):
+        open_over(clients(), protocol="plain")
+    open_over(clients(), protocol="plain", policy=ClientPolicy(undeclared=True))
+
+
+# --- what is agreed ---
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("place", "kind", "words"), list(some([(i, *one) for i, one in enumerate(WORDS)])))
+def test_a_client_follows_a_fit_from_the_agreements_bytes_alone(
+    place: int, kind: type, words: dict[str, object]
+) -> None:
+    d = 3 + place % 2
+    model = fitted(kind, words, d).fit(tables(d))
+    agreed = Configuration.from_bytes(model.transcript_.configuration.to_bytes())
+    program = agreed_program(agreed)
+    assert program is not None
+    asked = model.transcript_.of(Asked)
+    assert program.followed((one.index, one.question) for one in asked).index == len(asked) - 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "words", "unit"), list(some(PRIVATE)))
+def test_so_it_does_under_privacy(kind: type, words: dict[str, object], unit: str) -> None:
+    privacy = private(unit, 10.0, ball=True)
+    model = fitted(kind, words | {"privacy": privacy}, 2).fit(tables())
+    agreed = Configuration.from_bytes(model.transcript_.configuration.to_bytes())
+    program = agreed_program(agreed, privacy.domain)
+    assert program is not None
+    asked = model.transcript_.of(Asked)
+    assert program.followed((one.index, one.question) for one in asked).index == len(asked) - 1
+
+
+def test_an_agreement_keeps_types_through_bytes_and_a_transcript(tmp_path: Path) -> None:
+    model = DWFKMeans(3, init=ARRAY[:3], tol=0, max_iter=1, protocol="plain", run_dir=tmp_path).fit(clients())
+    agreed = model.transcript_.configuration
+    assert Transcript.load(tmp_path).configuration == agreed
+    assert Configuration.from_bytes(agreed.to_bytes()) == agreed
+    whole, real = (AgreedProgram.of(WeightedKMeans(n_clusters=2, tol=one)) for one in (1, 1.0))
+    assert encode(whole) != encode(real)
+    assert agreed.program is not None and agreed.program.algorithm is not None
+    np.testing.assert_array_equal(built(agreed.program.algorithm).init, ARRAY[:3])
+
+
+def changed(**fields: Any) -> Of:
+    agreed = written(WeightedKMeans(n_clusters=2))
+    return Of(agreed.name, {**agreed.fields, **fields})
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        changed(n_clusters="3"),
+        changed(n_clusters=True),
+        changed(max_iter=2.0),
+        changed(init=None),
+        changed(init="k-means++"),
+        changed(seed=Of("WeightedKMeans", {})),
+        changed(more=1),
+        Of("WeightedKMeans", {}),
+        Of("tests.party.never_imported:Anything", {}),
+        Of("", {}),
+    ],
+)
+def test_what_no_algorithm_has_is_not_built(agreed: Of) -> None:
+    with pytest.raises(ArgumentError):
+        built(agreed)
+    assert "tests.party.never_imported" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["privfed", "numpy"])
+def test_other_versions_are_not_followed(name: str) -> None:
+    agreed = agreed_fit("plain").configuration
+    assert agreed.program is not None
+    versions = own_versions() | {name: "0.0"}
+    program = msgspec.structs.replace(agreed.program, versions=versions)
+    with pytest.raises(ArgumentError, match=f"the agreement is for {name} 0.0, here is"):
+        agreed_program(msgspec.structs.replace(agreed, program=program))
+
+
+class Elsewhere(Engine):
+    """An engine that keeps what was agreed, and connects nobody."""
+
+    record = "digests"
+
+    members = Members(("a", "b", "c"), 2)
+
+    def __init__(self) -> None:
+        self.agreed: list[Configuration] = []
+
+    def connect(self, opening: Opening) -> Connection:
+        self.agreed.append(opening.configuration)
+        return Connection(session=None, carrier=None)  # type: ignore[arg-type]
+
+
+def test_equal_fits_of_clients_elsewhere_are_two_agreements() -> None:
+    engine = Elsewhere()
+    for _ in range(2):
+        algorithm = WeightedKMeans(n_clusters=2)
+        open_federation(
+            FederationRequest(
+                clients=Clients.elsewhere(engine.members),
+                description="",
+                max_sums=algorithm.max_sums,
+                algorithm=algorithm,
+                engine=engine,
+            )
+        )
+    one, other = engine.agreed
+    assert one.digest() != other.digest()
+    assert msgspec.structs.replace(one, nonce=other.nonce) == other and len(one.nonce) == 16
+
+
+@dataclass(frozen=True)
+class Unregistered:
+    """A class of a user's own; a simulation has it, and no other machine does."""
+
+    n_clusters: int = 2
+    max_sums: int = 3
+    fixed: bool = False
+
+    def phases(self, setting: Any) -> Any:
+        return WeightedKMeans(n_clusters=self.n_clusters, init="random", max_iter=1).phases(setting)
+
+    def run(self, setting: Any) -> Any:
+        return WeightedKMeans(n_clusters=self.n_clusters, init="random", max_iter=1).run(setting)
+
+
+def test_an_algorithm_of_ones_own_is_checked_in_a_simulation_and_must_be_registered_elsewhere() -> None:
+    federation = open_over(clients(), protocol="plain", n_clusters=2, algorithm=Unregistered())
+    agreed = federation.configuration
+    assert federation.run(Unregistered()).n_rows == 320
+    with pytest.raises(RefusedError, match="program"):
+        federation.ask(Ask(CRAFTED["cells"]))
+    with pytest.raises(ArgumentError, match="algorithm must be one of"):
+        agreed_program(agreed)
+
+
+# --- with a journal ---
+
+
+def test_where_a_party_stands_is_in_its_journal(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    program = AgreedProgram.of(WeightedKMeans(n_clusters=2, init="random"), following(2))
+    agreed = agreement(own, n_clusters=2, program=program)
+
+    def answered(number: int, question: Question) -> bool:
+        """Ask as sum `number`, of a process that knows nothing but the folder."""
+        request = encode(PlainRequest(number, number - 1, question.to_bytes()))
+        reply = client(journal, agreed, ClientPolicy()).handle(request)
+        return b"program" not in reply and isinstance(
+            decode(reply, PlainAnswer, sender="", stage=""), PlainAnswer
+        )
+
+    universal = agreed_program(agreed.configuration)
+    assert universal is not None
+    asked = DWFKMeans(2, local_iter=1, init="random", max_iter=1, tol=0, protocol="plain").fit(tables())
+    honest = [question_from_bytes(one.question) for one in asked.transcript_.of(Asked)]
+    assert isinstance(honest[0], FeatureRanges)
+    assert answered(1, honest[0])
+    assert not answered(2, honest[0])
+    assert journal.fits[0].answered == 1
+
+
+def test_every_metric_is_agreed_on_by_its_question() -> None:
+    assert [one.name for one in following(3)] == [
+        "Inertia",
+        "ClusterScatter",
+        "ClusterSilhouettes",
+        "ClusterDistances",
+        "FuzzySpread",
+    ]
+    with pytest.raises(ArgumentError, match="no question is called 'inertia'"):
+        AskedMetric(name="inertia")
+    assert privfed.metrics.inertia(clients(), np.eye(2), protocol="plain") > 0
