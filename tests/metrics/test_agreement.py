@@ -8,13 +8,14 @@ from hypothesis.extra.numpy import arrays
 from sklearn import metrics as sklearn_metrics
 
 from privfed import DWFKMeans
-from privfed.core.asking.question import ClientData, question_from_bytes
-from privfed.core.record.transcript import Asked
+from privfed.core.asking.question import ClientData
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.federation.over import open_over
+from privfed.metrics.phases import AskedMetric
 from privfed.questions.contingency import Contingency, agreement
+from privfed.questions.ranges import locate
 from tests.reference import dwf_reference as oracle
 from tests.undeclared import ANYTHING
 
@@ -23,8 +24,9 @@ Clients = list[np.ndarray]
 
 def asked(model: DWFKMeans, n_labels: int) -> np.ndarray:
     centers = model.cluster_centers_
-    ranges = question_from_bytes(model.transcript_.of(Asked)[-1].question).ranges
-    total = model.federation_.ask(Ask(Contingency(ranges=ranges, centers=centers, n_labels=n_labels)))
+    federation = model.federation_.for_metric(AskedMetric.of(Contingency, len(centers), n_labels=n_labels))
+    ranges = federation.drive(locate(federation.setting, upcoming=(0,))).ranges
+    total = federation.ask(Ask(Contingency(ranges=ranges, centers=centers, n_labels=n_labels)))
     return np.rint(total.statistics["table"])
 
 
