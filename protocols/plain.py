@@ -15,7 +15,7 @@ from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
-from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
 from privfed.core.roles.secure_sum import Replica, Session, Steps, TotalReader
@@ -53,12 +53,41 @@ CODEC: Codec[int] = Codec(int, "state of a client of a plain sum", 1)
 """How a state is stored on the client's own disk."""
 
 
-class PlainClient:
-    """Answers in clear, for one client. Its state is the number of the last sum that it answered."""
+class _Reader:
+    """Decodes and admits each request once, for all simulated clients that have the same policy."""
 
     def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
+        self._configuration, self._policy = configuration, policy
+        self._read: tuple[bytes, PlainRequest] | None = None
+        self._admitted: tuple[PlainRequest, Question] | None = None
+
+    def read(self, request: bytes) -> PlainRequest:
+        """Return a decoded request."""
+        if self._read is None or self._read[0] != request:
+            self._read = request, decode(request, PlainRequest, sender="the coordinator", stage=COLLECT)
+        return self._read[1]
+
+    def admit(self, message: PlainRequest) -> Question:
+        """Return a request's question, if the policy does not refuse it."""
+        if self._admitted is None or self._admitted[0] is not message:
+            self._admitted = message, admit(message.question, self._policy, self._configuration)
+        return self._admitted[1]
+
+
+class PlainClient:
+    """Answers in clear, for one client. Its state is the number of the last sum that it answered.
+
+    Args:
+        configuration: what the client agreed to.
+        policy: what it answers besides.
+        reader: of all simulated clients with this policy; None for a client alone.
+    """
+
+    def __init__(
+        self, configuration: Configuration, policy: ClientPolicy, reader: _Reader | None = None
+    ) -> None:
         self._configuration = configuration
-        self._policy = policy
+        self._reader = _Reader(configuration, policy) if reader is None else reader
         self._refusal = policy.refuses_configuration(configuration)
 
     @property
@@ -83,12 +112,12 @@ class PlainClient:
         return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
 
     def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
-        message: PlainRequest = decode(request, PlainRequest, sender="the coordinator", stage=COLLECT)
+        message = self._reader.read(request)
         if not state < message.number <= self._configuration.terms.max_sums:
             raise MessageError(f"sum {message.number} after {state}", sender="the coordinator", stage=COLLECT)
         if self._refusal is not None:
             raise PolicyError(self._refusal)
-        return message, admit(message.question, self._policy, self._configuration)
+        return message, self._reader.admit(message)
 
 
 class PlainSession:
@@ -109,9 +138,11 @@ class PlainSession:
         request = encode(PlainRequest(self._number, index, question.to_bytes()))
         requests = dict.fromkeys(members, request)
         replies = yield Exchange(COLLECT, self._number, requests)
-        read, rejected = gather(replies, requests, lambda client, data: self._read(client, data, question))
+        size = question.spec.size
+        read, rejected = gather(replies, requests, lambda client, data: self._read(client, data, size))
         answers = {i: reply for i, reply in read.items() if isinstance(reply, PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
+        answers = self._in_range(question.spec, answers, rejected)
         return self._total(question, members, answers, refused, rejected)
 
     def close(self) -> Steps[None]:
@@ -122,7 +153,18 @@ class PlainSession:
         clients = self._configuration.clients
         return clients[client] if 0 <= client < len(clients) else f"client {client}"
 
-    def _read(self, client: int, data: bytes, question: Question) -> PlainAnswer | Refusal:
+    @staticmethod
+    def _in_range(
+        spec: StatisticsSpec, answers: dict[int, PlainAnswer], rejected: dict[int, str]
+    ) -> dict[int, PlainAnswer]:
+        """Return the answers that keep to the question's ranges; note those that do not as rejected."""
+        if not answers or spec.holds(_stacked([one.vector for one in answers.values()])):
+            return answers
+        wrong = [i for i, one in answers.items() if not spec.holds(one.vector.to_numpy())]
+        rejected.update(dict.fromkeys(wrong, "statistics outside the question's ranges"))
+        return {i: one for i, one in answers.items() if i not in rejected}
+
+    def _read(self, client: int, data: bytes, size: int) -> PlainAnswer | Refusal:
         name = self._name(client)
         reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage=COLLECT)
         if isinstance(reply, Refusal):
@@ -133,10 +175,8 @@ class PlainSession:
             )
         if reply.clipped < 0:
             raise MessageError("a negative count of clipped entries", sender=name, stage=COLLECT)
-        if reply.vector.shape != (question.spec.size,) or len(reply.vector.data) != 8 * question.spec.size:
+        if reply.vector.shape != (size,) or len(reply.vector.data) != 8 * size:
             raise MessageError("statistics of another layout", sender=name, stage=COLLECT)
-        if not question.spec.holds(reply.vector.to_numpy()):
-            raise MessageError("statistics outside the question's ranges", sender=name, stage=COLLECT)
         return reply
 
     def _total(
@@ -162,10 +202,9 @@ class PlainSession:
             dropped={i: "collect" for i in members if i not in answers},
             clipped=sum(answers[i].clipped for i in contributors),
             rejected=dict(rejected),
-            contributions={
-                i: Statistics.views(question.spec.layout, vector)
-                for i, vector in zip(contributors, vectors, strict=True)
-            },
+            contributions=dict(
+                zip(contributors, StatisticsTable(question.spec.layout, vectors), strict=True)
+            ),
         )
 
 
@@ -227,7 +266,8 @@ class Plain:
         self, configuration: Configuration, policies: Mapping[int, ClientPolicy]
     ) -> tuple[Session, dict[int, ClientSide]]:
         """Return a session and its clients."""
+        readers = {id(policy): _Reader(configuration, policy) for policy in policies.values()}
         sides: dict[int, ClientSide] = {
-            i: PlainClient(configuration, policy) for i, policy in policies.items()
+            i: PlainClient(configuration, policy, readers[id(policy)]) for i, policy in policies.items()
         }
         return PlainSession(configuration), sides

@@ -5,7 +5,9 @@ Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means, 2023, Algorithm 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +39,38 @@ class LocalUpdate:
     received: FloatArray
     rows: FloatArray
 
-    def coarsened(self, coarseness: Coarseness, most: float) -> LocalUpdate:
-        """Return the update with small clusters suppressed: they look like clusters without rows.
+
+class LocalUpdates(Sequence[LocalUpdate]):
+    """The results of local steps on several clients.
+
+    Args:
+        centers: local centroids, float64 of shape (n_clients, n_clusters, n_features).
+        counts: as of a `LocalUpdate`, float64 of shape (n_clients, n_clusters).
+        received: the global centroids, float64 of shape (n_clusters, n_features).
+        rows: as of a `LocalUpdate`, float64 of shape (n_clients, n_clusters).
+    """
+
+    def __init__(
+        self, centers: FloatArray, counts: FloatArray, received: FloatArray, rows: FloatArray
+    ) -> None:
+        self.centers, self.counts, self.received, self.rows = centers, counts, received, rows
+
+    def __len__(self) -> int:
+        return len(self.centers)
+
+    @overload
+    def __getitem__(self, place: int) -> LocalUpdate: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[LocalUpdate]: ...
+
+    def __getitem__(self, place: int | slice) -> LocalUpdate | list[LocalUpdate]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return LocalUpdate(self.centers[place], self.counts[place], self.received, self.rows[place])
+
+    def coarsened(self, coarseness: Coarseness, most: float) -> LocalUpdates:
+        """Return the updates with small clusters suppressed: they look like clusters without rows.
 
         Args:
             coarseness: which counts are shown, and how exactly.
@@ -47,11 +79,11 @@ class LocalUpdate:
         counts, few = coarseness.kept(self.counts, most), coarseness.min_count
         small = ((self.rows > 0.0) & (self.rows < few)) | ((self.counts > 0.0) & (counts == 0.0))
         # A centroid without rows stays where it was received (section 2.4).
-        return replace(
-            self,
-            centers=np.where(small[:, None], self.received, self.centers),
-            counts=np.where(small, 0.0, counts),
-            rows=np.where(small, 0.0, self.rows),
+        return LocalUpdates(
+            np.where(small[:, :, None], self.received, self.centers),
+            np.where(small, 0.0, counts),
+            self.received,
+            np.where(small, 0.0, self.rows),
         )
 
 
@@ -84,7 +116,7 @@ def local_updates(
     local_iter: int,
     local_tol: float | None = None,
     relocate_empty: bool = False,
-) -> list[LocalUpdate]:
+) -> LocalUpdates:
     """Do at most `local_iter` k-means steps on each client from the same centroids.
 
     Args:
@@ -96,18 +128,22 @@ def local_updates(
             centroid, as centralised libraries do (Figure 1 of the paper warns of this).
 
     Returns:
-        One update a client, in order.
+        The updates, in the order of the clients.
     """
-    return [
-        update
-        for held in groups(clients)
-        for update in _updates(_Group(held, centers), local_iter, local_tol, relocate_empty)
+    done = [
+        _updates(_Group(held, centers), local_iter, local_tol, relocate_empty) for held in groups(clients)
     ]
+    if len(done) == 1:
+        return done[0]
+    return LocalUpdates(
+        np.concatenate([one.centers for one in done]),
+        np.concatenate([one.counts for one in done]),
+        centers,
+        np.concatenate([one.rows for one in done]),
+    )
 
 
-def _updates(
-    group: _Group, local_iter: int, local_tol: float | None, relocate_empty: bool
-) -> list[LocalUpdate]:
+def _updates(group: _Group, local_iter: int, local_tol: float | None, relocate_empty: bool) -> LocalUpdates:
     active, first_counts = np.ones(len(group.centers), dtype=np.bool_), group.behind
     for number in range(local_iter):
         before = group.centers.copy()
@@ -123,8 +159,7 @@ def _updates(
             break
         if not active.any():
             break
-    parts = zip(group.centers, first_counts, group.behind, strict=True)
-    return [LocalUpdate(own, held, group.received, behind) for own, held, behind in parts]
+    return LocalUpdates(group.centers, first_counts, group.received, group.behind)
 
 
 def _relocate(group: _Group, counts: FloatArray, active: Flags) -> None:

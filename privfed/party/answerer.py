@@ -11,7 +11,7 @@ from typing import overload
 
 import numpy as np
 
-from privfed.core.asking.question import ERRORS, ClientData, Question
+from privfed.core.asking.question import ERRORS, ClientData, Question, all_within
 from privfed.core.asking.statistics import Statistics
 from privfed.core.federation import client_generator
 from privfed.core.roles.engine import Answerer, ErrorLog, PythonLog, note
@@ -57,13 +57,13 @@ def in_one_pass(
         seed: of the clients' simulation randomness, which name and index key.
         logs: name of each client -> its own log.
     """
-    within = [own.within(question.ranges) for own in rows.values()]
+    within, moved = all_within(list(rows.values()), question.ranges)
     generators = _Generators(seed, list(rows), index)
-    answers = question.answer_all([data for data, _ in within], generators)
-    for name, (data, _) in zip(rows, within, strict=True):
+    answers = question.answer_all(within, generators)
+    for name, data in zip(rows, within, strict=True):
         while data.errors:
             note(logs[name], data.errors.pop(0))
-    return {name: (answer, moved) for name, answer, (_, moved) in zip(rows, answers, within, strict=True)}
+    return dict(zip(rows, zip(answers, moved, strict=True), strict=True))
 
 
 def answered_alone(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,15 @@ class MemoryStore:
     def __init__(self, state: Any = None) -> None:
         self._state = state
 
-    @contextmanager
-    def transaction(self) -> Iterator[StateTransaction]:
-        """Yield the store itself; no lock is needed in one process and one thread."""
-        yield self
+    def transaction(self) -> AbstractContextManager[StateTransaction]:
+        """Return the store itself; no lock is needed in one process and one thread."""
+        return self
+
+    def __enter__(self) -> MemoryStore:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        return None
 
     def load(self) -> Any | None:
         """Return the state, or None."""

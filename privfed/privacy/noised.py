@@ -35,7 +35,7 @@ MOST_STEPS = 2.0**52
 """Largest answer, in steps, for which float64 represents it and the sums of records in it exactly."""
 
 
-_Asked = Callable[[Sequence[ClientData], Sequence[np.random.Generator]], list[Statistics]]
+_Asked = Callable[[Sequence[ClientData], Sequence[np.random.Generator]], Sequence[Statistics]]
 """Function that answers the question without noise for several clients."""
 
 

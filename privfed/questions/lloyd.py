@@ -83,7 +83,7 @@ class LloydSums(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients in one pass."""
         counts, sums = step(stacked(clients), self.centers[None])
-        return [Statistics(count=count, sum=total) for count, total in zip(counts, sums, strict=True)]
+        return self.spec.tabled(count=counts, sum=sums)

@@ -28,6 +28,7 @@ from privfed.core.stored.messages import Refusal, decode
 from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError, DataError, MessageError, PolicyError, ProtocolError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain, Slotted
+from privfed.protocols.plain import PlainClient
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Envelope
 from tests.default_run import slow_but
@@ -290,6 +291,9 @@ def fail_everywhere(run: Failing, state: Any, request: bytes) -> Iterator[str]:
     place = 0
     while True:
         store._state, run.calls = state, 0  # type: ignore[attr-defined]
+        if isinstance(client._side, PlainClient):
+            # What it read for another client of the simulation, or just before, it need not read again.
+            client._side._reader._read = client._side._reader._admitted = None
         with failing_call(place) as fired:
             reply = client.handle(request)
         if not fired:

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from privfed.algorithms.kmeans.weightings import is_known, known_weightings, weights_by
+from privfed.algorithms.kmeans.weightings import all_weights, is_known, known_weightings
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register, stacked
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.local_kmeans import LocalUpdate, local_updates
+from privfed.numerics.local_kmeans import LocalUpdates, local_updates
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, value_resolution
 
 
@@ -44,8 +44,8 @@ class _LocalSteps(Question):
         if not 1 <= self.local_iter <= 100_000:
             raise ArgumentError(f"local_iter must lie in [1, 100000], got local_iter={self.local_iter}.")
 
-    def updates(self, clients: Sequence[ClientData]) -> list[LocalUpdate]:
-        """Return each client's local update."""
+    def updates(self, clients: Sequence[ClientData]) -> LocalUpdates:
+        """Return the clients' local updates."""
         return local_updates(
             stacked(clients),
             self.centers,
@@ -54,10 +54,9 @@ class _LocalSteps(Question):
             relocate_empty=self.relocate_empty,
         )
 
-    def coarse_updates(self, clients: Sequence[ClientData], coarseness: Coarseness) -> list[LocalUpdate]:
-        """Return each client's local update, with small clusters suppressed."""
-        rows = float(self.ranges.rows)
-        return [update.coarsened(coarseness, rows) for update in self.updates(clients)]
+    def coarse_updates(self, clients: Sequence[ClientData], coarseness: Coarseness) -> LocalUpdates:
+        """Return the clients' local updates, with small clusters suppressed."""
+        return self.updates(clients).coarsened(coarseness, float(self.ranges.rows))
 
     def _centroid_bounds(self, clusters: slice | FloatArray = slice(None)) -> tuple[FloatArray, FloatArray]:
         # A local centroid is a mean of rows, or the received centroid where it has none.
@@ -109,19 +108,19 @@ class WeightedCentroids(_LocalSteps):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients in one pass."""
-        return [self._weighted(update, weights_by(self.weights, update)) for update in self.updates(clients)]
+        return self._weighted(self.updates(clients))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients; weightings get their updates with small clusters suppressed."""
-        updates = self.coarse_updates(clients, coarseness)
-        return [self._weighted(update, weights_by(self.weights, update)) for update in updates]
+        return self._weighted(self.coarse_updates(clients, coarseness))
 
-    def _weighted(self, update: LocalUpdate, weight: FloatArray) -> Statistics:
-        return Statistics(weight=weight, weighted=weight[:, None] * update.centers)
+    def _weighted(self, updates: LocalUpdates) -> Sequence[Statistics]:
+        weight = all_weights(self.weights, updates)
+        return self.spec.tabled(weight=weight, weighted=weight[:, :, None] * updates.centers)
 
 
 @register
@@ -166,16 +165,16 @@ class FallbackCentroids(_LocalSteps):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients in one pass."""
         return self._asked(self.updates(clients))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients; a centroid of few rows is replaced by the received one."""
         return self._asked(self.coarse_updates(clients, coarseness))
 
-    def _asked(self, updates: Sequence[LocalUpdate]) -> list[Statistics]:
-        asked = self.clusters.astype(np.intp)
-        return [Statistics(centroid=update.centers[asked], clients=[1.0]) for update in updates]
+    def _asked(self, updates: LocalUpdates) -> Sequence[Statistics]:
+        asked = updates.centers[:, self.clusters.astype(np.intp)]
+        return self.spec.tabled(centroid=asked, clients=np.ones((len(asked), 1)))

@@ -22,7 +22,7 @@ import numpy as np
 from privfed.core.names.definitions import same_definition
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.local_kmeans import LocalUpdate
+from privfed.numerics.local_kmeans import LocalUpdate, LocalUpdates
 
 Weighting = Callable[[LocalUpdate], FloatArray]
 Declared = TypeVar("Declared", bound=Callable[..., Any])
@@ -138,6 +138,15 @@ def weights_by(name: str, update: LocalUpdate) -> FloatArray:
             f"weights={name!r} must return {len(update.counts)} numbers, got shape {weights.shape}."
         )
     return weights
+
+
+def all_weights(name: str, updates: LocalUpdates) -> FloatArray:
+    """Return `weights_by` for all clients at once, float64 of shape (n_clients, n_clusters)."""
+    if name == "dynamic":
+        return updates.counts
+    if name == "equal":
+        return np.ones(updates.counts.shape)
+    return np.stack([weights_by(name, update) for update in updates])
 
 
 def check_weighting(name: str, n_clusters: int, n_features: int) -> None:

@@ -136,6 +136,15 @@ def stacked_already(clients: Sequence[ClientData]) -> bool:
     return stack is not None and all(one.stack is stack for one in clients)
 
 
+def all_within(clients: Sequence[ClientData], ranges: Ranges) -> tuple[Sequence[ClientData], list[int]]:
+    """Return `ClientData.within` for several clients: their data, and how many rows were clipped."""
+    stack = clients[0].stack if clients else None
+    if stack is not None and stacked_already(clients) and stack.inside(ranges):
+        return clients, [0] * len(clients)
+    within = [own.within(ranges) for own in clients]
+    return [data for data, _ in within], [moved for _, moved in within]
+
+
 def stacked(clients: Sequence[ClientData]) -> Stacked:
     """Return the rows of several clients in one table: the one in which they lie, or a new one."""
     stack = clients[0].stack
@@ -279,12 +288,12 @@ class Question(ABC):
     @abstractmethod
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients in one pass, each exactly as if it were asked alone."""
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients of at least `min_count` rows each, without showing smaller groups.
 
         Declared counts, and the sums over the same rows, are coarsened here. A question whose statistics

@@ -46,6 +46,14 @@ class Stack:
         """Return the rows of one client, a view of shape (n_i, n_features)."""
         return self.rows[self.firsts[place] : self.firsts[place + 1]]
 
+    def inside(self, ranges: Ranges) -> bool:
+        """Say whether all rows lie in `ranges`; found once for each."""
+        key = ("inside", ranges.low.tobytes(), ranges.high.tobytes())
+        if key not in self.cache:
+            low, high = self.rows.min(axis=0, initial=np.inf), self.rows.max(axis=0, initial=-np.inf)
+            self.cache[key] = bool((low >= ranges.low).all() and (high <= ranges.high).all())
+        return self.cache[key] is True
+
     def within(self, ranges: Ranges) -> Stack:
         """Return the stack with all rows clipped to `ranges`; it is kept, for all clients."""
         key = ("within", ranges.low.tobytes(), ranges.high.tobytes())

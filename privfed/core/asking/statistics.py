@@ -6,15 +6,16 @@ Law (`tests/core/test_statistics.py`): for all statistics a, b of one specificat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.domain import FloatArray, frozen, frozen_array
 from privfed.errors import ArgumentError
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -23,10 +24,14 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 class Statistics(Mapping[str, FloatArray]):
     """A frozen mapping of names to float64 arrays; two of the same layout are added entry by entry."""
 
-    __slots__ = ("_arrays",)
+    __slots__ = ("_held", "_place", "_table")
 
     def __init__(self, **arrays: npt.ArrayLike) -> None:
-        self._arrays = MappingProxyType({name: frozen_array(array) for name, array in arrays.items()})
+        self._table: StatisticsTable | None = None
+        self._place = 0
+        self._held: Mapping[str, FloatArray] | None = MappingProxyType(
+            {name: frozen_array(array) for name, array in arrays.items()}
+        )
 
     @classmethod
     def views(cls, layout: Layout, vector: FloatArray) -> Statistics:
@@ -35,8 +40,30 @@ class Statistics(Mapping[str, FloatArray]):
         for name, shape in layout:
             arrays[name] = vector[start : (start := start + prod(shape))].reshape(shape)
         made = cls()
-        made._arrays = MappingProxyType(arrays)
+        made._held = MappingProxyType(arrays)
         return made
+
+    @classmethod
+    def of_row(cls, table: StatisticsTable, place: int) -> Statistics:
+        """Return the statistics of one client in a table; their arrays are made when they are asked for."""
+        made = cls.__new__(cls)
+        made._held, made._table, made._place = None, table, place
+        return made
+
+    @property
+    def _arrays(self) -> Mapping[str, FloatArray]:
+        if self._held is None and self._table is not None:
+            self._held = Statistics.views(self._table.layout, self._table.vectors[self._place])._held
+        return self._held or {}
+
+    @property
+    def vector(self) -> FloatArray | None:
+        """The flat vector of statistics in a table; None of others."""
+        return None if self._table is None else self._table.vectors[self._place]
+
+    def known_to_hold(self, spec: StatisticsSpec) -> bool:
+        """Say whether these are statistics in a table that keeps to the ranges of a specification."""
+        return self._table is not None and self._table.holds(spec)
 
     def __getitem__(self, name: str) -> FloatArray:
         return self._arrays[name]
@@ -59,10 +86,47 @@ class Statistics(Mapping[str, FloatArray]):
     @property
     def layout(self) -> Layout:
         """Names and shapes, in order."""
+        if self._table is not None:
+            return self._table.layout
         return tuple((name, array.shape) for name, array in self._arrays.items())
 
     def __repr__(self) -> str:
         return f"Statistics({', '.join(f'{name}{list(shape)}' for name, shape in self.layout)})"
+
+
+class StatisticsTable(Sequence[Statistics]):
+    """The statistics of several clients, of one layout, as one table.
+
+    Args:
+        layout: names and shapes, in order.
+        vectors: one flat vector a client, read-only float64 of shape (n_clients, size).
+    """
+
+    def __init__(self, layout: Layout, vectors: FloatArray) -> None:
+        self.layout, self.vectors = layout, vectors
+        self._held: tuple[StatisticsSpec, bool] | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @overload
+    def __getitem__(self, place: int) -> Statistics: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Statistics]: ...
+
+    def __getitem__(self, place: int | slice) -> Statistics | list[Statistics]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"client {place} of {len(self)}")
+        return Statistics.of_row(self, place)
+
+    def holds(self, spec: StatisticsSpec) -> bool:
+        """Say whether all clients' statistics keep to the ranges of a specification; found once for each."""
+        if self._held is None or self._held[0] is not spec:
+            self._held = spec, self.layout == spec.layout and spec.holds(self.vectors)
+        return self._held[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +199,23 @@ class StatisticsSpec:
             ArgumentError: the statistics have another layout.
         """
         self.check(statistics)
+        vector = statistics.vector
+        if vector is not None:
+            return vector
         return np.concatenate([statistics[entry.name].ravel() for entry in self.entries])
+
+    def tabled(self, **arrays: FloatArray) -> StatisticsTable:
+        """Return the statistics of several clients; each array has one entry a client along its first axis.
+
+        Raises:
+            ArgumentError: they are others than the specification's, or of other shapes.
+        """
+        given = tuple((name, array.shape[1:]) for name, array in arrays.items())
+        if given != self.layout:
+            raise ArgumentError(f"statistics have layout {given}, the question asks for {self.layout}.")
+        flat = [array.reshape(len(array), prod(array.shape[1:])) for array in arrays.values()]
+        vectors = np.concatenate(flat, axis=1, dtype=np.float64)
+        return StatisticsTable(self.layout, frozen(vectors))
 
     def unflatten(self, vector: FloatArray) -> Statistics:
         """Return the statistics of a flat float64 vector of shape (size,), the inverse of `flatten`.

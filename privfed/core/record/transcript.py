@@ -193,9 +193,14 @@ class Transcript:
         self._append(Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up))
 
     def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[Sent, ...]:
+        # Requests are often one object, sent to all.
+        digests: dict[int, str] = {}
+        sent = list(messages)
+        for _, data in sent:
+            if id(data) not in digests:
+                digests[id(data)] = hashlib.sha256(data).hexdigest()
         return tuple(
-            Sent(client, len(data), hashlib.sha256(data).hexdigest(), data if self._whole else None)
-            for client, data in messages
+            Sent(client, len(data), digests[id(data)], data if self._whole else None) for client, data in sent
         )
 
     def summed(self, index: int, total: Total) -> None:
