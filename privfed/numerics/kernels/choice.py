@@ -53,12 +53,18 @@ def load() -> Compiled | None:
     except (ImportError, SystemError, AttributeError, RuntimeError):
         # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
         return None
-    pools = ThreadpoolController()
+    pools = ThreadpoolController().select(user_api="blas").lib_controllers
 
     def on_one_thread(*arguments: Any) -> None:
         # Its matrix products are small: more threads would mostly wait for each other.
-        with pools.limit(limits=1, user_api="blas"):
+        several = [(pool, threads) for pool in pools if (threads := pool.get_num_threads() or 1) > 1]
+        for pool, _ in several:
+            pool.set_num_threads(1)
+        try:
             compiled.step(*arguments)
+        finally:
+            for pool, threads in several:
+                pool.set_num_threads(threads)
 
     return on_one_thread
 
