@@ -2,14 +2,18 @@
 
 Each step draws a batch (each row with chance `sample_rate`), clips each row's gradient to `max_grad_norm` C,
 truncates it toward zero to multiples of a power-of-two step (about C 2^-38), sums, and adds discrete Gaussian
-noise to the sum. One row more or less moves the sum by at most C, and by what rounding makes of the other
-rows' gradients when they are computed in another batch: numbers of float64 that differ by less than a step
-are truncated to the same or to neighbouring multiples, so that m rows of p parameters move by at most m
-sqrt(p) steps. That is below C 2^-10 for m sqrt(p) <= 2^28, which is charged: the release is that of a
-Poisson-sampled Gaussian of `noise_multiplier` and of post-processing alone, where sigma^2 is
-(noise_multiplier C (1 + 2^-10))^2 + 9 in steps (docs/privacy/accounting.md: a discrete Gaussian of variance
-s^2 is a randomised rounding of a Gaussian of variance s^2 - 9). Assumed, not proven: that a row's gradient,
-computed in float64, changes by less than C 2^-38 with the other rows of its batch. Batches and noise come
+noise to the sum: whole numbers, which add up exactly. The release is that of a Poisson-sampled Gaussian of
+`noise_multiplier` and of post-processing alone, where sigma^2 is (noise_multiplier C (1 + 2^-10))^2 + 9 in
+steps (docs/privacy/accounting.md: a discrete Gaussian of variance s^2 is a randomised rounding of a Gaussian
+of variance s^2 - 9).
+
+Law: with the same draws, one row more moves the sum by that row's own truncated gradient, to the last bit,
+and so by at most C (docs/decisions/019-dp-sgd.md). In float64 a row's gradient may depend on how
+many rows it is computed with, and on its place among them. So gradients are computed in blocks of a fixed
+number of rows. Each row draws its place in a block by itself, those of one place go into one block after the
+other, and places that stay empty hold zeros: what a row's gradient is computed with depends on its own draw
+alone. Assumed: for arrays of one shape, a model takes the same floating-point operations whatever they hold.
+The charge of 2^-10 would cover differences far larger than rounding makes. Batches, places and noise come
 from the operating system's generator.
 
 Nothing but the noised sums depends on rows: the number of steps and what sums are divided by are public, a
@@ -35,7 +39,10 @@ STEPS = 2.0**38
 """Least number of steps of the grid within the clipping norm."""
 
 CHARGED = 1.0 + 2.0**-10
-"""How much farther than its clipped gradient a row may move a sum, by rounding in the other rows'."""
+"""How much farther than its clipped gradient a row is charged for moving a sum."""
+
+PLACES = 64
+"""Most rows of a block."""
 
 BLOCK = 1 << 24
 """Most numbers of gradients that are held at a time."""
@@ -94,7 +101,9 @@ def private_sgd(
     scale = words.learning_rate * step / (words.sample_rate * words.rows)
     for _ in range(words.steps):
         batch = _sampled(len(features), words.sample_rate, source)
-        total = _clipped_sum(trainer, found, features[batch], labels[batch], words.max_grad_norm, step)
+        places = _places(int(batch.sum()), len(found), source)
+        own = features[batch], labels[batch]
+        total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step)
         noised = total + discrete_gaussian(sigma, len(found), source)
         found = found - scale * noised.astype(np.float64)
     return found
@@ -106,37 +115,78 @@ def _sampled(n_rows: int, rate: float, source: RandomBits) -> npt.NDArray[np.boo
     return np.asarray(drawn < np.uint64(math.floor(rate * 2**53)), dtype=np.bool_)
 
 
+def _n_places(n_parameters: int) -> int:
+    """Return how many rows a block has, a power of two that follows from the model alone."""
+    return 1 << max(0, min(PLACES, BLOCK // n_parameters).bit_length() - 1)
+
+
+def _places(n_rows: int, n_parameters: int, source: RandomBits) -> npt.NDArray[np.intp]:
+    """Return the place of each row in a block: drawn by itself, so that it says nothing of other rows."""
+    return (source.words(n_rows) & np.uint64(_n_places(n_parameters) - 1)).astype(np.intp)
+
+
 def _clipped_sum(
-    trainer: Trainer, model: FloatArray, features: FloatArray, labels: Labels, limit: float, step: float
+    trainer: Trainer,
+    model: FloatArray,
+    features: FloatArray,
+    labels: Labels,
+    places: npt.NDArray[np.intp],
+    limit: float,
+    step: float,
 ) -> Integers:
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
-    total, at_a_time = np.zeros(len(model), dtype=np.int64), max(1, BLOCK // len(model))
-    for first in range(0, len(features), at_a_time):
-        part = slice(first, first + at_a_time)
-        rows = _own_gradients(trainer, model, features[part], labels[part])
-        with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            # A row whose gradient is no number, or longer than numbers go, adds nothing.
-            rows = np.where(np.isfinite(lengths), rows, 0.0)
-            lengths = np.where(np.isfinite(lengths), lengths, 0.0)
-        rows = rows * np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
-        total += np.trunc(rows / step).astype(np.int64).sum(axis=0)
+    total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
+    block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
+    for rows in _blocks(places):
+        block[:], classes[:] = 0.0, 0
+        block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
+        total += _in_steps(trainer, model, block, classes, places[rows], limit, step).sum(axis=0)
     return total
 
 
-def _own_gradients(trainer: Trainer, model: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
-    """Return the rows' gradients; where a row makes an error, each by itself, and that one's is zero."""
+def _blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+    """Return the rows of each block: of each place the first rows, then the second ones, and so on."""
+    order = np.argsort(places, kind="stable")
+    begins = np.searchsorted(places[order], places[order], side="left")
+    turn = np.arange(len(places)) - begins
+    return [order[turn == number] for number in range(int(turn.max(initial=-1)) + 1)]
+
+
+def _in_steps(
+    trainer: Trainer,
+    model: FloatArray,
+    block: FloatArray,
+    classes: Labels,
+    held: npt.NDArray[np.intp],
+    limit: float,
+    step: float,
+) -> Integers:
+    """Return the clipped and truncated gradients of the places that hold a row, in steps."""
+    rows = _own_gradients(trainer, model, block, classes, held)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        # A row whose gradient is no number, or longer than numbers go, adds nothing.
+        rows = np.where(np.isfinite(lengths), rows, 0.0)
+        lengths = np.where(np.isfinite(lengths), lengths, 0.0)
+    rows = rows * np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
+    return np.asarray(np.trunc(rows[held] / step).astype(np.int64))
+
+
+def _own_gradients(
+    trainer: Trainer, model: FloatArray, block: FloatArray, classes: Labels, held: npt.NDArray[np.intp]
+) -> FloatArray:
+    """Return the gradients of a block; where a row makes an error, each alone, and that one's is zero."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            return trainer.gradients(model, features, labels)
+            return trainer.gradients(model, block, classes)
         except KeyboardInterrupt:
             raise
         except ERRORS:
-            if len(features) == 1:
-                return np.zeros((1, len(model)))
-        ones = [
-            _own_gradients(trainer, model, features[i : i + 1], labels[i : i + 1])
-            for i in range(len(features))
-        ]
-        return np.concatenate(ones)
+            found = np.zeros((len(block), len(model)))
+        for place in held.tolist() if len(held) > 1 else []:
+            # The others' places are empty, so that its gradient is the same to the last bit.
+            alone, own = np.zeros_like(block), np.zeros_like(classes)
+            alone[place], own[place] = block[place], classes[place]
+            found[place] = _own_gradients(trainer, model, alone, own, np.array([place]))[place]
+        return found

@@ -14,6 +14,7 @@ pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
 from privfed import load  # noqa: E402
 from privfed.core.values.domain import Box  # noqa: E402
 from privfed.deep import DCFL, FedAvg  # noqa: E402
+from privfed.deep.training.dp_sgd import _clipped_sum  # noqa: E402
 from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
 from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
 from privfed.deep.training.trainer import MODELS  # noqa: E402
@@ -148,17 +149,14 @@ def test_opacus_accountants_give_the_ledgers_epsilon() -> None:
 
 
 def test_dp_sgd_of_a_torch_module() -> None:
-    X, y = clients(4, rows=400)
+    X, y = clients(2, rows=400)
     y = [(labels - i) % 3 for i, labels in enumerate(y)]
-    words = {**WORDS, "rounds": 4, "domain": None, "privacy": RECORDS, "noise_multiplier": 1.5}
-    fitted = FedAvg(perceptron(), **words, sample_rate=0.2, rows_per_client=400).fit(X, y)
-    assert fitted.privacy_spent_ is not None
-    pure = FedAvg(perceptron(), **words, sample_rate=0.2, rows_per_client=400).fit(
-        [one[:0] for one in X], [one[:0] for one in y]
-    )
-    losses = [
-        np.mean(TorchTrainer(perceptron()).losses(one.models_[0], X[0], y[0])) for one in (fitted, pure)
-    ]
+    words = {**WORDS, "rounds": 3, "domain": None, "privacy": RECORDS, "noise_multiplier": 1.5}
+    made = FedAvg(perceptron(), **words, sample_rate=0.4, rows_per_client=400)
+    fitted = made.fit(X, y).models_[0]
+    assert made.privacy_spent_ is not None
+    pure = made.fit([one[:0] for one in X], [one[:0] for one in y]).models_[0]
+    losses = [np.mean(TorchTrainer(perceptron()).losses(one, X[0], y[0])) for one in (fitted, pure)]
     assert losses[0] < losses[1]
 
 
@@ -176,3 +174,26 @@ def test_a_saved_model_of_a_torch_module_predicts_where_the_module_is_passed_aga
     with pytest.raises(ArgumentError, match="parameters"):
         again.set_params(model=perceptron(9)).predict(X[0])
     assert np.array_equal(again.set_params(model=perceptron(seed=3)).predict(X[0]), fitted.predict(X[0]))
+
+
+@pytest.mark.parametrize("n", [1, 7, 33, 150])
+def test_one_row_moves_a_sum_of_dp_sgd_by_its_own_gradient_to_the_last_bit(n: int) -> None:
+    """What else is in a batch changes no bit of a row's gradient, in convolutions as in layers."""
+    network = torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, 8, 8)),
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.GroupNorm(2, 4),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(144, 5),
+    )
+    trainer, rng = TorchTrainer(network), np.random.default_rng(n)
+    rows, labels, places = rng.uniform(size=(n, 64)), rng.integers(0, 5, n), rng.integers(0, 32, n)
+    words = trainer.initial(0), 1.0, 2.0**-38
+
+    def total(chosen: slice) -> np.ndarray:
+        at, limit, step = words
+        return _clipped_sum(trainer, at, rows[chosen], labels[chosen], places[chosen], limit, step)
+
+    moved = total(slice(0, n)) - total(slice(0, n - 1))
+    assert np.array_equal(moved, total(slice(n - 1, n))) and moved.any()

@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed.core.asking.question import ClientData
-from privfed.deep.training.dp_sgd import CHARGED, STEPS, private_sgd
+from privfed.deep.training.dp_sgd import CHARGED, PLACES, STEPS, _clipped_sum, _n_places, private_sgd
 from privfed.deep.training.local import Training
 from privfed.deep.training.softmax import SoftmaxRegression
+from privfed.deep.training.trainer import Trainer
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import RehearsalBits, SecureBits
 
@@ -109,31 +110,55 @@ def test_words_of_training_are_checked(words: dict[str, object]) -> None:
         return np.zeros(size, dtype=np.uint64)
 
 
-def clipped_sum(client: ClientData, **words: object) -> np.ndarray:
-    """One step of DP-SGD of every row, without its noise."""
-    from privfed.deep.training.dp_sgd import _clipped_sum
+def places_of(n_rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, PLACES, n_rows)
 
+
+def clipped_sum(
+    client: ClientData, places: np.ndarray | None = None, model: Trainer | None = None
+) -> np.ndarray:
+    """One step of DP-SGD of every row, without its noise, in steps of the grid."""
     assert client.labels is not None
-    limit, step = 0.7, 2.0**-40
-    model = SoftmaxRegression(2, 3)
-    return _clipped_sum(model, np.zeros(9), client.features, client.labels, limit, step) * step
+    trainer = SoftmaxRegression(2, 3) if model is None else model
+    drawn = places_of(client.n_rows) if places is None else places
+    at = trainer.initial(0)
+    return _clipped_sum(trainer, at, client.features, client.labels, drawn, 0.7, 2.0**-40)
 
 
-@given(st.integers(0, 2**16), st.sampled_from([1.0, 1e6, 1e200, np.inf]))
-def test_one_row_moves_a_sum_of_clipped_gradients_by_no_more_than_the_norm(seed: int, scale: float) -> None:
+@given(st.integers(0, 2**16), st.sampled_from([1.0, 1e6, 1e200, np.inf]), st.integers(0, 60))
+def test_one_row_moves_a_sum_by_its_own_clipped_gradient_to_the_last_bit(
+    seed: int, scale: float, n: int
+) -> None:
     rng = np.random.default_rng(seed)
-    features, labels = rng.normal(size=(6, 2)), rng.integers(0, 3, 6)
+    features, labels, places = rng.normal(size=(n + 1, 2)), rng.integers(0, 3, n + 1), places_of(n + 1, seed)
     with np.errstate(all="ignore"):
         features[-1] = np.nan_to_num(features[-1] * scale, posinf=1e308, neginf=-1e308)
     whole, without = ClientData(features, labels), ClientData(features[:-1], labels[:-1])
-    moved = np.linalg.norm(clipped_sum(whole) - clipped_sum(without))
-    assert moved <= 0.7 * CHARGED
+    alone = clipped_sum(ClientData(features[-1:], labels[-1:]), places[-1:])
+    moved = clipped_sum(whole, places) - clipped_sum(without, places[:-1])
+    assert np.array_equal(moved, alone)
+    assert np.linalg.norm(alone * 2.0**-40) <= 0.7
+
+
+def test_the_order_of_rows_changes_no_sum() -> None:
+    client, places = rows(200), places_of(200)
+    assert client.labels is not None
+    order = np.random.default_rng(1).permutation(200)
+    turned = ClientData(client.features[order], client.labels[order])
+    assert np.array_equal(clipped_sum(client, places), clipped_sum(turned, places[order]))
 
 
 def test_no_row_pushes_another_one_out_of_a_batch_however_large() -> None:
-    many = ClientData(np.tile([[0.5, -0.5]], (20_000, 1)), np.zeros(20_000, dtype=np.int64))
+    many = ClientData(np.tile([[0.5, -0.5]], (19_200, 1)), np.zeros(19_200, dtype=np.int64))
+    places = np.arange(19_200) % PLACES
     one = ClientData(many.features[:1], np.zeros(1, dtype=np.int64))
-    assert np.array_equal(clipped_sum(many), 20_000 * clipped_sum(one))
+    each = [clipped_sum(one, places[i : i + 1]) for i in range(PLACES)]
+    assert np.array_equal(clipped_sum(many, places), 19_200 // PLACES * np.sum(each, axis=0))
+
+
+@pytest.mark.parametrize(("n_parameters", "size"), [(9, 64), (1 << 20, 16), (3 << 20, 4), (1 << 30, 1)])
+def test_blocks_of_large_models_have_fewer_rows(n_parameters: int, size: int) -> None:
+    assert _n_places(n_parameters) == size
 
 
 def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others() -> None:
@@ -143,17 +168,11 @@ def test_a_row_that_makes_an_error_adds_nothing_and_leaves_the_others() -> None:
                 raise ValueError("one row is strange")
             return super().gradients(parameters, features, labels)
 
-    from privfed.deep.training.dp_sgd import _clipped_sum
-
-    client = rows(4)
+    client = rows(40)
     assert client.labels is not None
-    strange = np.vstack([client.features, [[1000.0, 0.0]]])
-    labels = np.append(client.labels, 0)
-    model = Failing(2, 3)
-    with_it = _clipped_sum(model, np.zeros(9), strange, labels, 0.7, 2.0**-40)
-    assert np.array_equal(
-        with_it, _clipped_sum(model, np.zeros(9), client.features, client.labels, 0.7, 2.0**-40)
-    )
+    strange = ClientData(np.vstack([client.features, [[1000.0, 0.0]]]), np.append(client.labels, 0))
+    places, model = places_of(41), Failing(2, 3)
+    assert np.array_equal(clipped_sum(strange, places, model), clipped_sum(client, places[:-1], model))
 
 
 def test_noise_of_dp_sgd_has_the_stated_standard_deviation() -> None:
