@@ -184,6 +184,14 @@ EXAMPLES: dict[str, Make] = {
     "GridSums": lambda r, c: GridSums(
         ranges=r, radius=0.5 * _reach(r), per_axis=3 if r.n_features < 4 else 2
     ),
+    "GridSums-cut": lambda r, c: GridSums(
+        ranges=r,
+        radius=0.5 * _reach(r),
+        per_axis=2,
+        low=0.5 * (r.low + c[0]),
+        high=0.5 * (r.high + c[0]),
+        cuts=np.r_[2.0, np.ones(2**r.n_features - 1)],
+    ),
     "RelativeSums": lambda r, c: RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
     "RowSums": lambda r, c: RowSums(ranges=r, centers=c, radius=_reach(r), origin=c[0]),
     "NearSums": lambda r, c: NearSums(ranges=r, centers=c, radius=0.2 * _reach(r)),

@@ -168,6 +168,16 @@ def _index(kind: type[Question], **more: Callable[[Draw], object]) -> Made:
     )
 
 
+def _grid(draw: Draw, ranges: Ranges) -> GridSums:
+    """Make a grid over the ranges; or, of two cells an axis, over any box and with cells cut again."""
+    if draw.rng.random() < 0.5:
+        sides = int(draw.among([1, 2, 3, 1 << 10, 1 << 40]))
+        return GridSums(ranges=ranges, radius=draw.length(ranges), per_axis=sides)
+    low, high = np.sort(draw.points(ranges, 2), axis=0)
+    cuts = draw.rng.integers(1, 4, 2 ** min(ranges.n_features, 16)).astype(np.float64)
+    return GridSums(ranges=ranges, radius=draw.length(ranges), per_axis=2, low=low, high=high, cuts=cuts)
+
+
 BOUNDED: dict[type[Question], Made] = {
     SizeSums: _from_point(SizeSums),
     CenterSum: _from_point(CenterSum),
@@ -181,9 +191,7 @@ BOUNDED: dict[type[Question], Made] = {
         radius=draw.length(ranges),
         normals=draw.points(ranges, int(draw.rng.integers(0, 5))),
     ),
-    GridSums: lambda draw, ranges: GridSums(
-        ranges=ranges, radius=draw.length(ranges), per_axis=int(draw.among([1, 2, 3, 1 << 10, 1 << 40]))
-    ),
+    GridSums: lambda draw, ranges: _grid(draw, ranges),
     RelativeSums: _from_centers(RelativeSums),
     NearSums: _from_centers(NearSums),
     RowSums: lambda draw, ranges: RowSums(

@@ -11,7 +11,7 @@ from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded, step_of
-from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums, SizeSums
+from privfed.questions.bounded.bounded_sums import DistanceHistogram, GridSums, RelativeSums, SizeSums
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
 
@@ -125,3 +125,36 @@ def test_shortening_a_client_moves_none_of_its_means() -> None:
 def test_a_radius_that_bounds_nothing_is_an_error(radius: float) -> None:
     with pytest.raises(ArgumentError, match="radius"):
         SizeSums(ranges=Ranges([0.0], [1.0], 4), center=np.zeros(1), radius=radius)
+
+
+def test_cut_cells_tile_a_box_and_magnify_offsets() -> None:
+    ranges, rng = Ranges([-9.0, -9.0], [9.0, 9.0], 9), np.random.default_rng(5)
+    low, high, cuts = np.array([-1.0, 0.0]), np.array([1.0, 6.0]), np.array([1.0, 3.0, 2.0, 1.0])
+    question = GridSums(ranges=ranges, per_axis=2, radius=2.0, low=low, high=high, cuts=cuts)
+    middles, owners = question.middles(), question.owners()
+    assert question.n_cells == len(middles) == 1 + 9 + 4 + 1
+    cells, offsets = question.place(middles)
+    assert cells.tolist() == list(range(15))
+    np.testing.assert_allclose(offsets, 0.0, atol=1e-12)
+    rows = rng.uniform(low, high, (300, 2))
+    cells, offsets = question.place(rows)
+    np.testing.assert_allclose(middles[cells] + offsets / cuts[owners[cells], None], rows)
+    assert (np.abs(offsets) <= question.widths / 2 + 1e-12).all()
+    beyond, _ = question.place(np.array([[8.0, 8.0], [-8.0, -8.0]]))
+    assert beyond.tolist() == [14, 0]
+
+
+@pytest.mark.parametrize("cuts", [[1.0, 1.0, 1.0], [1.0, 0.0, 1.0, 1.0], [1.0, 1.5, 1.0, 1.0], [65.0] * 4])
+def test_numbers_of_parts_are_whole_and_bounded(cuts: list[float]) -> None:
+    ranges = Ranges([-1.0, -1.0], [1.0, 1.0], 9)
+    with pytest.raises(ArgumentError, match="whole numbers from 1 to 64"):
+        GridSums(ranges=ranges, per_axis=2, radius=2.0, cuts=np.array(cuts))
+
+
+def test_shells_get_thinner_inwards() -> None:
+    ranges = Ranges([-9.0], [9.0], 9)
+    question = DistanceHistogram(ranges=ranges, center=np.zeros(1), radius=8.0, n_bins=7)
+    edges = question.edges()
+    np.testing.assert_allclose(edges, 8.0 * 2.0 ** (-np.arange(7) / 3.0))
+    rows = np.array([[8.5], [-8.0], [edges[1]], [edges[1] + 1e-9], [edges[6]], [0.0]])
+    assert question.place(rows)[0].tolist() == [0, 0, 1, 0, 6, 6]

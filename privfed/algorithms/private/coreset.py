@@ -1,8 +1,8 @@
-"""A coreset, weighted points that represent all rows, from one noised sum; clustering it costs no budget.
+"""A coreset, weighted points that represent all rows, from one or two noised sums; its clustering is free.
 
-With few features its cells form a grid. With more they lie between random hyperplanes through the centre, as
-many as noise allows, and the table of their sums is denoised as a whole: its singular values are shrunk
-optimally for noise of known variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III,
+With few features its cells form a grid (`.grids`). With more they lie between random hyperplanes through the
+centre, as many as noise allows, and the table of their sums is denoised as a whole: its singular values are
+shrunk optimally for noise of known variance (Gavish and Donoho 2017, IEEE Trans. Inf. Theory 63, section III,
 Frobenius loss).
 
 Reveals to whoever opens the total: noised counts and sums of rows in public cells.
@@ -10,24 +10,41 @@ Reveals to whoever opens the total: noised counts and sums of rows in public cel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import floor, log2, sqrt
 
 import numpy as np
 
-from privfed.algorithms.private.scale import Frame, Scale, clipped, near, radius_rule
+from privfed.algorithms.private.grids import (
+    COARSE,
+    CUT_SHARE,
+    GRID_SHARE,
+    LEAST_PER_AXIS,
+    MOST_PER_AXIS,
+    cut,
+    cut_phase,
+    grid_form,
+    grid_plan,
+    gridded,
+    per_axis_for,
+    whole_per_axis,
+)
+from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.justified import GRID_FEATURES
-from privfed.core.asking.phases import Among, Form, Phase, Shape
+from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape
 from privfed.core.roles.conversation import Ask, Conversation, Total
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray
 from privfed.numerics.weighted_kmeans import weighted_kmeans
-from privfed.questions.bounded.bounded_sums import GridSums, HashSums
+from privfed.questions.bounded.bounded_sums import HashSums
 from privfed.questions.cells import drawn_normals, normals_rule
 
 # How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
 # docs/algorithms/dp_kmeans.md, "Where the constants come from".
-GRID_SHARE, HASH_SHARE, HASH_SHARE_IF_WIDE = 0.30, 0.25, 0.15
-"""Share of the budget for the cells of the start: in a grid, between hyperplanes, before a wide round."""
+HASH_SHARE, HASH_SHARE_IF_WIDE = 0.25, 0.15
+"""Share of the budget for cells between hyperplanes, and before a wide round."""
+
+RESTARTS, MOST_SIFTINGS = 30, 3
+"""Restarts of k-means on a coreset, and how often points are left out before it."""
 
 WIDE_SHARE = 0.12
 """Share of the budget of the wide round, which has more centers than clusters."""
@@ -51,30 +68,8 @@ def _cell_share(n_features: int) -> float:
     return max(_LEAST_COUNT_SHARE, count_share(n_features))
 
 
-AXIS_CELLS, MOST_PLANES = (3, 40), 12
-"""Fewest and most cells of a grid along an axis; most hyperplanes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coreset:
-    """Points, and how many rows each represents.
-
-    Args:
-        points: float64 of shape (n_points, n_features).
-        weights: noised number of rows of each point, float64 of shape (n_points,), at least 1.
-        noise: standard deviation of the noise in a point's sum of offsets, scaled to offsets clipped to
-            the scale's radius.
-        single: whether there was only one cell, for all rows.
-        hashed: whether cells lay between hyperplanes.
-        spent: share of the budget that was spent on it.
-    """
-
-    points: FloatArray
-    weights: FloatArray
-    noise: float
-    single: bool
-    hashed: bool
-    spent: float
+MOST_PLANES = 12
+"""Most hyperplanes."""
 
 
 def wide_clusters(scale: Scale, n_clusters: int) -> bool:
@@ -92,7 +87,7 @@ def _least_rows(scale: Scale, share: float) -> float:
 
 
 def coreset(
-    scale: Scale, n_clusters: int, rng: np.random.Generator, share: float, fill: float = 4.0
+    scale: Scale, n_clusters: int, rng: np.random.Generator, share: float | None = None, fill: float = COARSE
 ) -> Conversation[Coreset]:
     """Ask for a coreset.
 
@@ -100,23 +95,25 @@ def coreset(
         scale: noised number, centre and radius of the rows.
         n_clusters: number of clusters.
         rng: source of the hyperplanes.
-        share: share of the budget.
-        fill: rows that a grid's cell should hold, in standard deviations of the noise in its count.
+        share: share of the budget; None for what suits a single fit.
+        fill: rows that a grid's cell should hold where a share is given, in standard deviations of the noise
+            in its count.
     """
-    d = len(scale.center)
-    cells = scale.n_rows / _least_rows(scale, share)
-    if d <= GRID_FEATURES and cells > 3**d:
-        room = (scale.n_rows / max(fill * scale.count_noise(share, 0.8), 4.0)) ** (1.0 / d)
-        return (yield from gridded(scale, n_clusters, share, int(np.clip(floor(room), *AXIS_CELLS))))
-    return (yield from hashed(scale, rng, share, int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES))))
-
-
-def grid_form(frame: Frame, least: int, most: int) -> Among:
-    """Return the form of what `gridded` asks, with `least` to `most` cells along an axis."""
-    sides = range(least, most + 1)
-    reaches = [near(_reach(frame.ranges, n)) for n in sides]
-    pairs = zip(sides, reaches, strict=True)
-    return Among(tuple(Form(GridSums, per_axis=n, radius=reach) for n, reach in pairs))
+    d, usual = len(scale.center), HASH_SHARE_IF_WIDE if wide_clusters(scale, n_clusters) else HASH_SHARE
+    tried = share or (GRID_SHARE if d <= GRID_FEATURES else usual)
+    cells = scale.n_rows / _least_rows(scale, tried)
+    if d > GRID_FEATURES or cells <= 2**d:
+        planes = int(np.clip(floor(log2(max(cells, 1.0))), 0, MOST_PLANES))
+        return (yield from hashed(scale, rng, tried, planes))
+    if share is not None:
+        per_axis = whole_per_axis(per_axis_for(scale, share, fill), d)
+        kept, total = yield from gridded(scale, n_clusters, share, per_axis)
+        return kept.coreset(scale, total, share)
+    planned, per_axis = grid_plan(scale, n_clusters)
+    kept, total = yield from gridded(scale, n_clusters, planned, per_axis)
+    if (found := (yield from cut(scale, n_clusters, kept, total))) is not None:
+        return found[0].coreset(scale, found[1], planned + CUT_SHARE)
+    return kept.coreset(scale, total, planned)
 
 
 def hash_form(frame: Frame, least: int, most: int, rng: np.random.Generator) -> Form:
@@ -126,38 +123,13 @@ def hash_form(frame: Frame, least: int, most: int, rng: np.random.Generator) -> 
     return Form(HashSums, center=Shape(d), radius=radius_rule(frame), normals=normals)
 
 
-def coreset_phase(frame: Frame, rng: np.random.Generator) -> Phase:
+def coreset_phases(frame: Frame, rng: np.random.Generator) -> Phases:
     """Return what `coreset` asks; `rng` is kept as it is."""
-    hashes = hash_form(frame, 0, MOST_PLANES, rng)
-    if frame.ranges.n_features > GRID_FEATURES:
-        return Phase(hashes)
-    return Phase(Among((grid_form(frame, *AXIS_CELLS), hashes)))
-
-
-def _reach(ranges: Ranges, per_axis: int) -> float:
-    """Return the length to which offsets in a grid's cell are clipped: half its diagonal."""
-    return float(np.linalg.norm(ranges.width / per_axis / 2.0)) * (1.0 + 2.0**-30)
-
-
-def gridded(scale: Scale, n_clusters: int, share: float, per_axis: int) -> Conversation[Coreset]:
-    """Ask for a coreset in the cells of a grid over the domain."""
-    ranges = scale.frame.ranges
-    half = ranges.width / per_axis / 2.0
-    reach = _reach(ranges, per_axis)
-    question = GridSums(ranges=ranges, per_axis=per_axis, radius=reach)
-    weights = {"count": 0.8 * share, "sum": 0.2 * share}
-    total = yield Ask(question, purpose="coreset", weights=weights)
-    counts, sums, noise = total.statistics["count"], total.statistics["sum"], _stds(total)
-    kept = np.flatnonzero(counts > max(2.5 * noise["count"], 1.0))
-    if len(kept) < n_clusters:
-        kept = np.sort(np.argsort(-counts, kind="stable")[: n_clusters + 1])
-    held = np.maximum(counts[kept], 1.0)
-    # Means are shrunk towards their cell's midpoint; the prior variance is that of a uniform distribution
-    # over half of the cell's width.
-    prior = (2.0 * half) ** 2 / 48.0
-    offsets = sums[kept] / held[:, None] * (prior / (prior + (noise["sum"] / held[:, None]) ** 2))
-    points = question.middles()[kept] + np.clip(offsets, -half, half)
-    return Coreset(points, held, noise["sum"] * scale.radius / reach, False, False, share)
+    hashes, d = hash_form(frame, 0, MOST_PLANES, rng), frame.ranges.n_features
+    if d > GRID_FEATURES:
+        return (Phase(hashes),)
+    grids = grid_form(frame, LEAST_PER_AXIS, MOST_PER_AXIS[d - 1])
+    return (Phase(Among((*grids.rules, hashes))), cut_phase(frame))
 
 
 def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) -> Conversation[Coreset]:
@@ -192,17 +164,40 @@ def denoised(sums: FloatArray, noise: float) -> FloatArray:
 
 
 def clustered(
-    scale: Scale, points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
+    scale: Scale,
+    points: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    rng: np.random.Generator,
+    doubtful: BoolArray | None = None,
 ) -> FloatArray:
     """Return k-means centers of a coreset, (n_clusters, n_features), which costs no budget.
 
-    With too few points, each is a center, and the other centers lie near the centre of all rows.
+    Doubtful points that would be clusters of their own are left out, if enough others remain. With too few
+    points, each is a center, and the other centers lie near the centre of all rows.
     """
+    if doubtful is not None:
+        points, weights = _sure(points, weights, n_clusters, rng, doubtful)
     if len(points) >= n_clusters:
-        return _inside(scale, weighted_kmeans(points, weights, n_clusters, rng, n_init=10).centers)
+        return _inside(scale, weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS).centers)
     missing = n_clusters - len(points)
     near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal((missing, len(scale.center)))
     return _inside(scale, np.concatenate([points, near]))
+
+
+def _sure(
+    points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator, doubtful: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Leave out doubtful points that k-means makes clusters of their own."""
+    for _ in range(MOST_SIFTINGS):
+        if not doubtful.any() or len(points) <= n_clusters:
+            break
+        labels = weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS).labels
+        left = ~(doubtful & (np.bincount(labels, minlength=n_clusters)[labels] == 1))
+        if left.all() or left.sum() < n_clusters:
+            break
+        points, weights, doubtful = points[left], weights[left], doubtful[left]
+    return points, weights
 
 
 def _inside(scale: Scale, points: FloatArray) -> FloatArray:

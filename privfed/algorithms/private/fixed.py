@@ -28,19 +28,24 @@ from privfed.algorithms.private.clients import (
     probe_phase,
 )
 from privfed.algorithms.private.coreset import (
-    AXIS_CELLS,
-    GRID_SHARE,
     HASH_SHARE,
     MOST_PLANES,
     clustered,
-    grid_form,
-    gridded,
     hash_form,
     hashed,
 )
-from privfed.algorithms.private.kmeans import Start, Steps, first_radius
-from privfed.algorithms.private.rounds import lloyd_round, round_phase, started
-from privfed.algorithms.private.scale import Frame, Scale, frame_of, octave, scale_phases, scaled
+from privfed.algorithms.private.grids import GRID_SHARE, grid_form, gridded, whole_per_axis
+from privfed.algorithms.private.kmeans import Start, Steps, begun, first_radius, started_from
+from privfed.algorithms.private.rounds import lloyd_round, round_phase
+from privfed.algorithms.private.scale import (
+    FIXED_PASSES,
+    Frame,
+    Scale,
+    frame_of,
+    octave,
+    scale_phases,
+    scaled,
+)
 from privfed.algorithms.starts.starts import Init
 from privfed.core.asking.justified import GRID_FEATURES
 from privfed.core.asking.phases import Form, Phase, Phases
@@ -74,13 +79,13 @@ class FixedKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Number of sums: three for the scale, the start, the rounds; two more at unit "client"."""
-        return 6 + self.rounds
+        """Number of sums: those of the scale, the start, the rounds; two more at unit "client"."""
+        return 4 + 2 * FIXED_PASSES + self.rounds
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
         rng, frame = np.random.default_rng(self.seed), frame_of(setting)
-        scale, k = scale_phases(setting), self.n_clusters
+        scale, k = scale_phases(setting, octaves=True), self.n_clusters
         if setting.privacy is None or setting.privacy.unit == Unit.RECORD:
             return (*scale, *self._refined_phases(frame, rng))
         sizes, probes = Phase(Form(ClientSizes)), probe_phase(frame, k, rng)
@@ -113,9 +118,9 @@ class FixedKMeans:
 
     def _refined(self, scale: Scale, rng: np.random.Generator) -> Conversation[ClusteringOutcome]:
         start, centers = yield from self._started(_clipping(scale), rng)
-        state = started(centers, start.radius, start.variance(self.n_clusters))
         history, movement = [frozen_array(centers)], np.zeros_like(centers)
         share, frame = (1.0 - start.spent) / self.rounds, scale.frame
+        state = started_from(start, centers, share)
         for _ in range(self.rounds):
             before = replace(state, radius=octave(state.radius, frame.radius))
             asking = self.steps.asking
@@ -130,7 +135,7 @@ class FixedKMeans:
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 
     def _per_axis(self, n_features: int) -> int:
-        return int(np.clip(ceil((GRID_CELLS * self.n_clusters) ** (1.0 / n_features)), *AXIS_CELLS))
+        return whole_per_axis(ceil((GRID_CELLS * self.n_clusters) ** (1.0 / n_features)), n_features)
 
     @property
     def _n_planes(self) -> int:
@@ -145,14 +150,12 @@ class FixedKMeans:
             points = rng.uniform(low, high, (k, d)) if isinstance(self.init, str) else self.init
             return Start(scale, points, np.ones(k), radius, 0.0, k, True, scale.spent), points
         if d <= GRID_FEATURES:
-            found = yield from gridded(scale, k, GRID_SHARE, self._per_axis(d))
+            kept, total = yield from gridded(scale, k, GRID_SHARE, self._per_axis(d), octaves=True)
+            found = kept.coreset(scale, total, GRID_SHARE)
         else:
             found = yield from hashed(scale, rng, HASH_SHARE, self._n_planes)
-        spent = scale.spent + found.spent
-        start = Start(
-            scale, found.points, found.weights, radius, found.noise, len(found.points), found.single, spent
-        )
-        return start, clustered(scale, found.points, found.weights, k, rng)
+        start = replace(begun(scale, found, k), radius=radius)
+        return start, clustered(scale, start.points, start.weights, k, rng, start.doubtful)
 
 
 def _clipping(scale: Scale) -> Scale:

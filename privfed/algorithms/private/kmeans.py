@@ -1,9 +1,10 @@
 """k-means under differential privacy, from noised sums only.
 
-At unit "record" it asks for at most 13 sums: the number of rows, their centre and radius
-(`privfed.algorithms.private.scale`), a coreset (`.coreset`), in many dimensions a round with several times as
-many centers as clusters, and two to eight Lloyd rounds (`.rounds`), fewer where noise is high. At unit
-"client" there are two more (`.clients`). docs/algorithms/dp_kmeans.md gives reasons and measurements.
+At unit "record" it asks for at most 21 sums, usually 13: the number of rows, their centre and radius
+(`privfed.algorithms.private.scale`; again where they fill a small part of the domain), a coreset
+(`.coreset`), then perhaps a finer grid or, in many dimensions, a round with several times as many centers as
+clusters, and two to eight Lloyd rounds (`.rounds`), fewer where noise is high. At unit "client" there are two
+more (`.clients`). docs/algorithms/dp_kmeans.md gives reasons and measurements.
 
 Privacy. A record falls into one cell of each question, so that a question costs (D / s)^2 for each entry,
 with D its sensitivity and s its noise; this is the weight with which it is asked. Each weight is fixed before
@@ -27,27 +28,25 @@ from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.clients import PROBE_SHARE, by_client, client_phases, probe, probe_phase
 from privfed.algorithms.private.coreset import (
     CELLS_PER_CENTER,
-    GRID_SHARE,
-    HASH_SHARE,
-    HASH_SHARE_IF_WIDE,
     LEAST_WIDE,
     MOST_WIDE,
     WIDE_SHARE,
-    Coreset,
     clustered,
     coreset,
-    coreset_phase,
+    coreset_phases,
     count_share,
     wide_clusters,
 )
-from privfed.algorithms.private.rounds import lloyd_round, round_phase, started
-from privfed.algorithms.private.scale import Frame, Scale, frame_of, scale_phases, scaled
+from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.rounds import State, lloyd_round, round_phase, started, wanted_radius
+from privfed.algorithms.private.scale import SCALE_SUMS, Frame, Scale, frame_of, scale_phases, scaled
 from privfed.algorithms.starts.starts import Init
 from privfed.core.asking.justified import GRID_FEATURES
 from privfed.core.asking.phases import Form, Phase, Phases
 from privfed.core.roles.conversation import Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Unit
+from privfed.numerics.distances import squared_distances
 from privfed.numerics.weighted_kmeans import weighted_kmeans
 from privfed.questions.bounded.bounded_sums import SumsInCells
 from privfed.questions.client_sizes import SIZE_SHARE, ClientSizes, typical_size
@@ -75,6 +74,8 @@ class Start:
         n_points: number of points whose sums had this noise.
         single: whether only the centre of all rows is known.
         spent: share of the budget that was spent.
+        sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
+        doubtful: whether noise alone may have made a point, bool of shape (n_points,); None if unknown.
     """
 
     scale: Scale
@@ -85,6 +86,8 @@ class Start:
     n_points: int
     single: bool
     spent: float
+    sizes: FloatArray | None = None
+    doubtful: BoolArray | None = None
 
     def variance(self, n_clusters: int) -> float:
         """Return the variance of the error in a coordinate of one of `n_clusters` centers."""
@@ -95,30 +98,49 @@ class Start:
 
 
 def first_radius(scale: Scale, n_clusters: int) -> float:
-    """Return the length to which offsets from a center are clipped in the first round."""
+    """Return the length to which offsets from a center are clipped in the first round, if little is known."""
     d = len(scale.center)
     if d > GRID_FEATURES:
         return RADIUS_SHARE * scale.radius
     return float(min(scale.radius, SPACING_SHARE * scale.frame.radius * n_clusters ** (-1.0 / d)))
 
 
-def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
-    """Find a coreset and, where a wide round is worthwhile, refine it."""
-    d, wide = len(scale.center), wide_clusters(scale, n_clusters)
-    share = HASH_SHARE_IF_WIDE if wide else GRID_SHARE if d <= GRID_FEATURES else HASH_SHARE
-    found = yield from coreset(scale, n_clusters, rng, share)
-    radius = first_radius(scale, n_clusters)
-    start = Start(
+def started_from(start: Start, centers: FloatArray, share: float) -> State:
+    """Return the state before the first round, of which the share of the budget is known.
+
+    Where the coreset shows how far rows lie from the centers, this determines the clipping radius.
+    """
+    radius, k = start.radius, len(centers)
+    if start.sizes is not None:
+        squares = squared_distances(start.points, centers).min(axis=1) + start.sizes**2
+        mean = float(np.average(np.sqrt(squares), weights=start.weights))
+        radius = wanted_radius(start.scale, mean, share, k)
+    return started(centers, radius, start.variance(k))
+
+
+def begun(scale: Scale, found: Coreset, n_clusters: int) -> Start:
+    """Return what is known after a coreset."""
+    return Start(
         scale,
         found.points,
         found.weights,
-        radius,
+        first_radius(scale, n_clusters),
         found.noise,
         len(found.points),
         found.single,
         scale.spent + found.spent,
+        found.sizes,
+        found.doubtful,
     )
-    return (yield from _widened(start, found, n_clusters, rng)) if wide and found.hashed else start
+
+
+def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
+    """Find a coreset and, where a wide round is worthwhile, refine it."""
+    found = yield from coreset(scale, n_clusters, rng)
+    start = begun(scale, found, n_clusters)
+    if found.hashed and wide_clusters(scale, n_clusters):
+        return (yield from _widened(start, found, n_clusters, rng))
+    return start
 
 
 def _widened(start: Start, found: Coreset, n_clusters: int, rng: np.random.Generator) -> Conversation[Start]:
@@ -201,8 +223,8 @@ class PrivateKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: size, centre, radius, coreset, the wide round, the rounds; two more at unit "client"."""
-        return 7 + MOST_ROUNDS
+        """Most sums: of the scale, the coreset and its refinement, the rounds; two more at unit "client"."""
+        return SCALE_SUMS + 4 + MOST_ROUNDS
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
@@ -218,11 +240,11 @@ class PrivateKMeans:
         rounds = round_phase(frame, k, self.max_iter, self.steps.example(frame, k))
         if not (isinstance(self.init, str) and self.init == "coreset"):
             return (rounds,)
-        cells = coreset_phase(frame, rng)
+        cells = coreset_phases(frame, rng)
         if len(frame.middle) <= GRID_FEATURES:
-            return (cells, rounds)
+            return (*cells, rounds)
         wide = round_phase(frame, (int(LEAST_WIDE * k), int(MOST_WIDE * k)), 1, least=0)
-        return (cells, wide, rounds)
+        return (*cells, wide, rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
@@ -242,15 +264,15 @@ class PrivateKMeans:
         start = yield from self._start(scale, rng)
         centers = start.points
         if isinstance(self.init, str) and self.init == "coreset":
-            centers = clustered(scale, start.points, start.weights, self.n_clusters, rng)
+            centers = clustered(scale, start.points, start.weights, self.n_clusters, rng, start.doubtful)
         return (yield from self.refined(start, centers))
 
     def refined(self, start: Start, centers: FloatArray) -> Conversation[ClusteringOutcome]:
         """Do Lloyd rounds from given centers, with the rest of the budget."""
         scale = start.scale
-        state = started(centers, start.radius, start.variance(self.n_clusters))
         history, rest = [frozen_array(centers)], 1.0 - start.spent
         rounds = min(self.max_iter, rounds_for(start, self.n_clusters, rest))
+        state = started_from(start, centers, rest / rounds)
         movement = np.zeros_like(centers)
         for _ in range(rounds):
             before, radius = state, state.radius

@@ -1,8 +1,9 @@
-"""Mean and variance of each feature under differential privacy, from five noised sums.
+"""Mean and variance of each feature under differential privacy, from five noised sums or more.
 
-Three sums find the number of rows, their centre and the clipping radius (`privfed.algorithms.private.scale`).
-Two more, with the rest of the budget, give the sum of offsets from the noised centre and the sum of squared
-offsets. At unit "client" one more sum finds the clients' sizes.
+Three sums, or more for rows in a small part of the domain, find the number of rows, their centre and the
+clipping radius (`privfed.algorithms.private.scale`). Two more, with the rest of the budget, give the sum of
+offsets from the noised centre and the sum of squared offsets. At unit "client" one more sum finds the
+clients' sizes.
 
 Reveals to whoever opens the totals: these sums, with noise.
 """
@@ -15,7 +16,15 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.private.clients import by_client, client_phases
-from privfed.algorithms.private.scale import Scale, frame_of, radius_rule, scale_phases, scaled, size_phase
+from privfed.algorithms.private.scale import (
+    SCALE_SUMS,
+    Scale,
+    frame_of,
+    radius_rule,
+    scale_phases,
+    scaled,
+    size_phase,
+)
 from privfed.core.asking.phases import Form, Phase, Phases, Shape, Within
 from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Ask, Conversation, Setting
@@ -54,8 +63,8 @@ class PrivateMoments:
 
     @property
     def max_sums(self) -> int:
-        """Most sums: the clients' sizes, three for the scale, offsets and squares."""
-        return 6
+        """Most sums: the clients' sizes, those of the scale, offsets and squares."""
+        return SCALE_SUMS + 3
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: the scale, then offsets and squares; at unit "client" sizes before."""

@@ -21,6 +21,13 @@ from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
 from privfed.questions.bounded.bounded_sums import RelativeSums, SumsInCells
 
+LITTLE_NOISE, MOST_WIDER = 0.05, 3.0
+"""Offsets are clipped to more than four in five rows need, at most so many times as much, while the noise of
+a center is below this part of the rows' mean distance to their center."""
+
+LEAST_NARROWED = 0.02
+"""Least radius of a round, in units of the last one's."""
+
 DISTANCE_SHARE = 0.03
 """Share of a round's weight for the sum of distances, which determines the next round's clipping radius."""
 
@@ -80,6 +87,26 @@ def round_phase(
     return Phase(Form(RelativeSums, centers=centers, radius=radius), least, most)
 
 
+def wanted_radius(scale: Scale, mean: float, share: float, n_clusters: int) -> float:
+    """Return the length to which a round should clip offsets, given their mean length.
+
+    Clipping to little more than the mean length halves the noise of a wider radius, but pulls centers of
+    skewed clusters off their means. So the radius is larger where noise is low.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        mean: mean distance of rows to their nearest center.
+        share: share of the budget for the round.
+        n_clusters: number of centers.
+    """
+    d = len(scale.center)
+    least = mean * min(chi_ratio(d), 1.7)
+    # Noise of a center, clipped to the least radius, in units of the mean distance.
+    noise = scale.noise(share, count_share(d)) * n_clusters / scale.n_rows * min(chi_ratio(d), 1.7)
+    wider = float(np.clip(LITTLE_NOISE / max(noise, 1e-9), 1.0, MOST_WIDER))
+    return min(least * wider, 2.0 * scale.frame.radius)
+
+
 def lloyd_round(
     scale: Scale, state: State, share: float, question: SumsInCells | None = None, purpose: str = "round"
 ) -> Conversation[State]:
@@ -106,6 +133,5 @@ def lloyd_round(
     centers = scale.frame.ranges.clip(state.centers + gain[:, None] * step)
     if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:
         mean = float(total.statistics["distance"][0]) / scale.n_rows
-        wanted = (mean + 0.5 * error) * min(chi_ratio(d), 1.7)
-        radius = float(np.clip(wanted, 0.2 * radius, radius))
+        radius = max(wanted_radius(scale, mean + 0.5 * error, share, len(raw)), LEAST_NARROWED * radius)
     return State(centers, radius, np.where(gain > 0.0, gain * of_noise, state.variance), counts, gain)

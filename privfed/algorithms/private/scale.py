@@ -1,7 +1,8 @@
 """The number of rows, their centre and their radius, under differential privacy.
 
-Three sums with 6.5 % of the budget find them. They determine to which length later offsets are clipped, and
-so how much noise each later sum needs.
+Three sums with 7 % of the budget find them. They determine to which length later offsets are clipped, and
+so how much noise each later sum needs. Where the rows fill only a small part of the domain, the first centre
+is off by more than their radius: then two more sums, with 5.5 %, search again around it, up to four times.
 
 Reveals to whoever opens the totals, with noise: the number of rows; the sum of their distances to the
 domain's midpoint; their sum; a histogram of their distances to the centre, and the sum of these distances.
@@ -15,18 +16,31 @@ from math import log2, sqrt
 import numpy as np
 from scipy.stats import chi
 
-from privfed.core.asking.phases import NEAR, Form, Near, Phase, Phases, Shape, Within
+from privfed.core.asking.phases import NEAR, Cycle, Form, Near, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges
 from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
-from privfed.questions.bounded.bounded_sums import CenterSum, DistanceHistogram, SizeSums
+from privfed.questions.bounded.bounded_sums import SHELLS_PER_OCTAVE, CenterSum, DistanceHistogram, SizeSums
 from privfed.questions.ranges import MOST_ROWS
 
-SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.01, "distance": 0.01}
+SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.015, "distance": 0.01}
 """Share of the budget of each release."""
 
 N_SHELLS = 24
+
+MOST_PASSES, FIXED_PASSES = 5, 2
+"""Most searches for centre and radius; their number where it must not depend on totals."""
+
+SCALE_SUMS = 1 + 2 * MOST_PASSES
+"""Most sums of `scaled`."""
+
+MUCH_SMALLER, CENTER_ERROR = 0.4, 0.05
+"""A search is repeated around its result, if that is smaller by this factor, and the error of its centre
+longer than this part of its radius."""
+
+SURE_SHELL, OUTERMOST = 2.5, 3.5
+"""Least count of a shell, in standard deviations of its noise, to be used; and to be the outermost one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,7 @@ class Scale:
         center: noised mean, shrunk; float64 of shape (n_features,).
         radius: distance from the center within which about four in five rows lie.
         spent: share of the budget that was spent.
+        extent: distance from the center within which all rows lie, as far as noise shows.
         count_length: largest L2 norm that one unit adds to counts in cells; 1 for a record.
         sum_length: largest L2 norm that one unit adds to sums in cells, in units of the radius; 1 for a
             record.
@@ -73,6 +88,7 @@ class Scale:
     center: FloatArray
     radius: float
     spent: float
+    extent: float = float("inf")
     count_length: float = 1.0
     sum_length: float = 1.0
 
@@ -141,17 +157,18 @@ def near(length: float) -> Within:
     return Within(length * (1.0 - NEAR), length * (1.0 + NEAR))
 
 
-def scale_phases(setting: Setting) -> Phases:
-    """Return what `scaled` asks."""
+def scale_phases(setting: Setting, octaves: bool = False) -> Phases:
+    """Return what `scaled` asks, with the same arguments."""
     frame = frame_of(setting)
     radius = radius_rule(frame)
-    center = Form(CenterSum, center=Near((frame.middle,)), radius=radius)
+    center = Form(CenterSum, center=Shape(setting.n_features), radius=radius)
     shells = Form(DistanceHistogram, center=Shape(setting.n_features), radius=radius, n_bins=N_SHELLS)
-    return (size_phase(frame), Phase(center), Phase(shells))
+    fewest, most = (FIXED_PASSES, FIXED_PASSES) if octaves else (1, MOST_PASSES)
+    return (size_phase(frame), Cycle((Phase(center), Phase(shells)), fewest, most))
 
 
 def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversation[Scale]:
-    """Find the number of rows, their centre and their radius with three sums.
+    """Find the number of rows, their centre and their radius, with three to eleven sums.
 
     Args:
         setting: declares privacy and a domain.
@@ -159,7 +176,7 @@ def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversa
         octaves: clip to the domain's radius over powers of two, so that sigma, in steps, is the same for all.
     """
     frame, replaced = frame_of(setting), replaces_records(setting)
-    ranges, d = frame.ranges, setting.n_features
+    ranges = frame.ranges
     total = yield Ask(
         SizeSums(ranges=ranges, center=frame.middle, radius=frame.radius),
         purpose="size",
@@ -172,44 +189,81 @@ def scaled(setting: Setting, n_clusters: int, octaves: bool = False) -> Conversa
     cap = frame.radius
     if unsure <= 0.25 * frame.radius:
         cap = float(np.clip(1.2 * (spread + unsure), 0.2 * frame.radius, frame.radius))
-    cap = octave(cap, frame.radius) if octaves else cap
+    spent = SHARES["rows"] + SHARES["spread"]
+    scale = Scale(frame, budget, replaced, n_rows, frame.middle, cap, spent, extent=2.0 * frame.radius)
+    return (yield from _searched(scale, octaves))
 
+
+def _searched(scale: Scale, octaves: bool) -> Conversation[Scale]:
+    """Find centre and radius, again around the result while that is much smaller than where it was sought."""
+    frame = scale.frame
+    passes = FIXED_PASSES if octaves else MOST_PASSES
+    for number in range(passes):
+        around = scale.radius
+        scale, error = yield from _centered(scale, octaves)
+        scale = yield from _with_radius(scale, min(1.5 * around, 2.0 * frame.radius), octaves)
+        if octaves and number + 1 < passes:
+            scale = replace(scale, radius=min(1.5 * scale.radius, around))
+        elif octaves or scale.radius >= MUCH_SMALLER * around or error < CENTER_ERROR * scale.radius:
+            break
+        elif number + 1 < passes:
+            scale = replace(scale, radius=1.5 * scale.radius)
+    # After a single pass, rows beyond may be too few to be seen, but far enough to matter.
+    small = number > 0 or scale.extent < 0.1 * frame.radius
+    return scale if small else replace(scale, extent=2.0 * frame.radius)
+
+
+def _centered(scale: Scale, octaves: bool) -> Conversation[tuple[Scale, float]]:
+    """Find the centre of the rows within the scale's radius; also return the length of its error."""
+    frame, d = scale.frame, len(scale.center)
+    cap = octave(scale.radius, frame.radius) if octaves else scale.radius
     total = yield Ask(
-        CenterSum(ranges=ranges, center=frame.middle, radius=cap),
+        CenterSum(ranges=frame.ranges, center=scale.center, radius=cap),
         purpose="center",
         weights={"sum": SHARES["center"]},
     )
-    offset = total.statistics["sum"][0] / n_rows
-    variance = (_noise(total.noise_std)["sum"] / n_rows) ** 2
+    offset = total.statistics["sum"][0] / scale.n_rows
+    variance = (_noise(total.noise_std)["sum"] / scale.n_rows) ** 2
     # The positive-part James-Stein estimator shrinks the offset towards the midpoint by the share that noise
     # explains. The prior shrinks it again, for noise that is longer than any mean within the cap.
     shrunk = 1.0 - d * variance / max(float(offset @ offset), d * variance, np.finfo(float).tiny)
     prior = (0.5 * cap) ** 2 / d
     offset = clipped(offset[None] * shrunk * prior / (prior + variance), cap)[0]
-    center = np.clip(frame.middle + offset, ranges.low, ranges.high)
-    scale = Scale(frame, budget, replaced, n_rows, center, cap, 0.0)
-    return (yield from _with_radius(scale, min(1.5 * cap, 2.0 * frame.radius)))
+    center = np.clip(scale.center + offset, frame.ranges.low, frame.ranges.high)
+    return replace(scale, center=center, spent=scale.spent + SHARES["center"]), sqrt(d * variance)
 
 
-def _with_radius(scale: Scale, cap: float) -> Conversation[Scale]:
+def _with_radius(scale: Scale, cap: float, octaves: bool) -> Conversation[Scale]:
+    """Find within which radius four in five rows lie, and within which all of them, as far as noise shows."""
     frame, n_rows = scale.frame, scale.n_rows
+    cap = octave(cap, frame.radius * 2.0) if octaves else cap
+    question = DistanceHistogram(ranges=frame.ranges, center=scale.center, radius=cap, n_bins=N_SHELLS)
     total = yield Ask(
-        DistanceHistogram(ranges=frame.ranges, center=scale.center, radius=cap, n_bins=N_SHELLS),
+        question,
         purpose="radius",
         weights={"count": SHARES["shells"], "distance": SHARES["distance"]},
     )
-    noise = _noise(total.noise_std)
-    unsure = noise["count"] * sqrt(N_SHELLS)
-    radius = min(0.7 * frame.radius, cap)
-    if unsure < 0.15 * n_rows:
-        reached = np.flatnonzero(total.statistics["count"].cumsum() >= 0.8 * n_rows - 0.5 * unsure)
-        radius = cap * (reached[0] + 1) / N_SHELLS if reached.size else cap
-    elif noise["distance"] / n_rows < 0.25 * cap:
+    noise, spent = _noise(total.noise_std), scale.spent + SHARES["shells"] + SHARES["distance"]
+    radius, counts = min(0.7 * frame.radius, cap), total.statistics["count"]
+    sure = np.where(counts > SURE_SHELL * noise["count"], counts, 0.0)
+    if sure.sum() > 0.5 * n_rows and noise["count"] < 0.1 * n_rows:
+        radius = _quantile(question.edges(), sure)
+        held = np.flatnonzero(counts > OUTERMOST * noise["count"])
+        extent = float(question.edges()[held[0]]) if held.size else cap
+        return replace(scale, radius=radius, extent=extent, spent=spent)
+    if (unsure := noise["distance"] / n_rows) < 0.25 * cap:
         mean = float(total.statistics["distance"][0]) / n_rows
-        radius = float(
-            np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), 0.25 * cap, min(cap, 0.7 * frame.radius))
-        )
-    return replace(scale, radius=radius, spent=sum(SHARES.values()))
+        least, most = max(0.1 * cap, 2.0 * unsure), min(cap, 0.7 * frame.radius)
+        radius = float(np.clip(mean * min(chi_ratio(len(scale.center)), 1.3), least, max(least, most)))
+    return replace(scale, radius=radius, extent=min(cap, 2.0 * radius), spent=spent)
+
+
+def _quantile(edges: FloatArray, counts: FloatArray) -> float:
+    """Return the radius beyond which a fifth of the rows lie, given counts in shells, from the outermost."""
+    beyond, wanted = counts.cumsum(), 0.2 * counts.sum()
+    shell = int(np.flatnonzero(beyond >= wanted)[0])
+    inside = (wanted - beyond[shell] + counts[shell]) / counts[shell]
+    return float(edges[shell] * 2.0 ** (-inside / SHELLS_PER_OCTAVE))
 
 
 def clipped(vectors: FloatArray, radius: FloatArray | float) -> FloatArray:

@@ -16,8 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.coreset import Coreset, clustered, coreset, coreset_phase
-from privfed.algorithms.private.kmeans import PrivateKMeans, Start, first_radius
+from privfed.algorithms.private.coreset import clustered, coreset, coreset_phases
+from privfed.algorithms.private.kmeans import PrivateKMeans, begun
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.rounds import round_phase
 from privfed.algorithms.private.scale import frame_of, scale_phases, scaled
 from privfed.core.asking.phases import Among, Phase, Phases
@@ -113,7 +114,7 @@ class PrivateSelection:
         rng, frame = np.random.default_rng(self.algorithm.seed), frame_of(setting)
         most, steps = self.algorithm.max_iter, self.algorithm.steps
         rounds = [round_phase(frame, k, most, steps.example(frame, k)).form for k in self.candidates]
-        return (*scale_phases(setting), coreset_phase(frame, rng), Phase(Among(tuple(rounds)), 1, most))
+        return (*scale_phases(setting), *coreset_phases(frame, rng), Phase(Among(tuple(rounds)), 1, most))
 
     def run(self, setting: Setting) -> Conversation[Selected]:
         """Ask for the coreset, choose on it, and refine.
@@ -127,14 +128,13 @@ class PrivateSelection:
         most = max(self.candidates)
         scale = yield from scaled(setting, most)
         found = yield from coreset(scale, most, rng, CORESET_SHARE, FILL)
-        spent, single = scale.spent + found.spent, found.single
-        fits = [clustered(scale, found.points, found.weights, k, rng) for k in self.candidates]
+        fits = [
+            clustered(scale, found.points, found.weights, k, rng, found.doubtful) for k in self.candidates
+        ]
         tried = [self._tried(found, centers) for centers in fits]
         place = int(np.argmin([index for _, index in tried]))
         k = self.candidates[place]
-        n_points = len(found.points)
-        radius = first_radius(scale, k)
-        start = Start(scale, found.points, found.weights, radius, found.noise, n_points, single, spent)
+        start = begun(scale, found, k)
         refined = yield from replace(self.algorithm, n_clusters=k).refined(start, tried[place][0])
         outcomes = [
             ClusteringOutcome(centers, (frozen_array(centers),), None, refined.n_rows, None, index)

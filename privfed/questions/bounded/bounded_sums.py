@@ -49,6 +49,12 @@ from privfed.questions.lloyd import check_centers
 
 MOST_CELLS = 1 << 17
 
+MOST_CUTS = 64
+"""Most parts of a grid's cell along an axis."""
+
+SHELLS_PER_OCTAVE = 3
+"""Shells of a histogram of distances in which the radius halves."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SumsInCells(Question):
@@ -215,10 +221,13 @@ class CenterSum(_FromPoint):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DistanceHistogram(_FromPoint):
-    """Ask for counts of rows in equally wide shells around a point, and the sum of all distances from it.
+    """Ask for counts of rows in shells around a point, and the sum of all distances from it.
+
+    Shells get thinner inwards, by a third of an octave each, so that one question finds the scale of rows
+    that fill the radius as well as of rows that lie close to the point.
 
     Args:
-        n_bins: number of shells of [0, radius]; rows beyond count in the last.
+        n_bins: number of shells; the first also counts rows beyond the radius, the last is a ball.
     """
 
     asks: ClassVar[tuple[str, ...]] = ("count", "distance")
@@ -229,12 +238,19 @@ class DistanceHistogram(_FromPoint):
         """Number of shells."""
         return self.n_bins
 
+    def edges(self) -> FloatArray:
+        """Return the outer radius of each shell, descending, float64 of shape (n_bins,)."""
+        # Thinner shells than a millionth of the radius are none: the last ones are empty then.
+        octaves = np.minimum(np.arange(self.n_bins) / SHELLS_PER_OCTAVE, 20.0)
+        edges: FloatArray = self.radius * np.exp2(-octaves)
+        return edges
+
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return each row's shell, and its offset."""
         offsets = rows - self.center
-        share = lengths(offsets) / self.radius
-        bins = np.minimum((np.minimum(share, 1.0) * self.n_bins).astype(np.intp), self.n_bins - 1)
-        return bins, offsets
+        # Compared with edges rather than by a logarithm, which need not be exact to the last bit.
+        inside = np.searchsorted(self.edges()[:0:-1], lengths(offsets))
+        return self.n_bins - 1 - inside, offsets
 
 
 @register
@@ -275,44 +291,112 @@ class HashSums(_FromPoint):
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GridSums(OffsetSums):
-    """Ask for counts, and sums of offsets from the cells' midpoints, in a grid over the ranges.
+    """Ask for counts, and sums of offsets from the cells' midpoints, in a grid over a box.
 
-    With a radius of at least half a cell's diagonal, nothing is clipped.
+    Cells may be cut again, each into a grid of its own. Offsets are magnified as often as their cell was cut,
+    so that those of small cells use the whole radius too. Rows outside the box count in the cells at its
+    border. With a radius of at least half the diagonal of an uncut cell, no row in the box is clipped.
 
     Args:
-        per_axis: number of cells along each axis.
+        per_axis: number of cells along each axis, before any is cut.
+        low: lower corner of the box, float64 of shape (n_features,); None for that of the ranges.
+        high: upper corner of the box, likewise.
+        cuts: into how many parts each cell is cut along each axis, float64 of whole numbers from 1 to 64 and
+            shape (per_axis^n_features,); None where none is cut.
     """
 
     per_axis: int
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    cuts: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.per_axis < 1 or self.ranges.n_features > 16:
+        d = self.ranges.n_features
+        if self.per_axis < 1 or d > 16:
             raise ArgumentError(f"a grid needs a cell an axis, got per_axis={self.per_axis}.")
+        if self.per_axis**d > MOST_CELLS:
+            raise ArgumentError(f"cells must be at most {MOST_CELLS}, got {self.per_axis**d}.")
+        for corner in (self.low, self.high):
+            if corner is not None:
+                check_point(corner, self.ranges)
+        if (self.corner > self.upper).any():
+            raise ArgumentError("each low of a grid's box must be at most its high.")
+        if self.cuts is not None:
+            _check_cuts(self.cuts, self.per_axis**d)
         super().__post_init__()
 
     @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return int(self.per_axis**self.ranges.n_features)
+    def corner(self) -> FloatArray:
+        """Lower corner of the box."""
+        return self.ranges.low if self.low is None else self.low
+
+    @property
+    def upper(self) -> FloatArray:
+        """Upper corner of the box."""
+        return self.ranges.high if self.high is None else self.high
 
     @property
     def widths(self) -> FloatArray:
-        """Width of a cell along each axis, float64 of shape (n_features,)."""
-        return np.maximum(self.ranges.width, np.finfo(np.float64).tiny) / self.per_axis
+        """Width of an uncut cell along each axis, float64 of shape (n_features,)."""
+        # At least what float64 can tell apart at the corner, so that indices stay finite.
+        least = np.maximum(np.abs(self.corner) * 2.0**-50, np.finfo(np.float64).tiny)
+        return np.maximum(self.upper - self.corner, least) / self.per_axis
+
+    @cached_property
+    def parts(self) -> IntArray:
+        """Number of parts of each cell along each axis, intp of shape (per_axis^n_features,)."""
+        n_cells = self.per_axis**self.ranges.n_features
+        return np.ones(n_cells, dtype=np.intp) if self.cuts is None else self.cuts.astype(np.intp)
+
+    @cached_property
+    def _first(self) -> IntArray:
+        """Number of the first part of each cell, and at the end the number of all parts."""
+        first: IntArray = np.concatenate([[0], (self.parts**self.ranges.n_features).cumsum()])
+        return first
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, of cut ones the number of their parts."""
+        return int(self._first[-1])
+
+    def owners(self) -> IntArray:
+        """Return of each cell which uncut cell it is, or was cut from, intp of shape (n_cells,)."""
+        return np.repeat(np.arange(len(self.parts)), self.parts**self.ranges.n_features)
 
     def middles(self) -> FloatArray:
         """Return the midpoint of each cell, float64 of shape (n_cells, n_features)."""
-        shape = (self.per_axis,) * self.ranges.n_features
-        index = np.stack(np.unravel_index(np.arange(self.n_cells), shape), axis=1)
-        middles: FloatArray = self.ranges.low + (index + 0.5) * self.widths
+        d, owners = self.ranges.n_features, self.owners()
+        part, parts = np.arange(self.n_cells) - self._first[owners], self.parts[owners]
+        units = np.stack(np.unravel_index(owners, (self.per_axis,) * d), axis=1).astype(np.float64)
+        for axis in range(d - 1, -1, -1):
+            part, place = np.divmod(part, parts)
+            units[:, axis] += (place + 0.5) / parts
+        middles: FloatArray = self.corner + units * self.widths
         return middles
 
     def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's cell, and its offset from the cell's midpoint."""
-        index = np.clip(np.floor((rows - self.ranges.low) / self.widths), 0, self.per_axis - 1)
-        offsets = rows - (self.ranges.low + (index + 0.5) * self.widths)
+        """Return each row's cell, and its offset from the cell's midpoint, magnified as the cell was cut."""
+        units = (rows - self.corner) / self.widths
+        index = np.clip(np.floor(units), 0, self.per_axis - 1)
         shape = (self.per_axis,) * rows.shape[1]
-        return np.asarray(np.ravel_multi_index(tuple(index.astype(np.intp).T), shape)), offsets
+        owners = np.asarray(np.ravel_multi_index(tuple(index.astype(np.intp).T), shape))
+        parts = self.parts[owners]
+        place = np.clip(np.floor((units - index) * parts[:, None]), 0, parts[:, None] - 1)
+        cells = np.zeros(len(rows), dtype=np.intp)
+        for column in place.T:
+            cells = cells * parts + column.astype(np.intp)
+        middles = self.corner + (index + (place + 0.5) / parts[:, None]) * self.widths
+        return self._first[owners] + cells, (rows - middles) * parts[:, None]
+
+
+def _check_cuts(cuts: FloatArray, n_cells: int) -> None:
+    """Check numbers of parts.
+
+    Raises:
+        ArgumentError: there is not one for each cell, or one is not whole or not from 1 to 64.
+    """
+    if cuts.shape != (n_cells,) or not ((cuts >= 1) & (cuts <= MOST_CUTS) & (cuts == np.floor(cuts))).all():
+        raise ArgumentError(f"cuts must be {n_cells} whole numbers from 1 to {MOST_CUTS}, one a cell.")
 
 
 @register

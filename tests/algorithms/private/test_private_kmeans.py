@@ -9,9 +9,9 @@ import pytest
 
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
-from privfed.algorithms.private.coreset import count_share, denoised, wide_clusters
+from privfed.algorithms.private.coreset import clustered, count_share, denoised, wide_clusters
 from privfed.algorithms.private.kmeans import PrivateKMeans
-from privfed.algorithms.private.rounds import lloyd_round, started
+from privfed.algorithms.private.rounds import lloyd_round, started, wanted_radius
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
 from privfed.core.agreed.configuration import PrivacyTerms
 from privfed.core.asking.question import ClientData
@@ -19,6 +19,7 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Ball, Box, Domain, Ranges
 from privfed.errors import PrivacyError
+from privfed.numerics.distances import squared_distances
 from privfed.questions.client_sizes import ClientSizes, typical_size
 
 RNG = np.random.default_rng(1)
@@ -70,6 +71,71 @@ def test_without_noise_it_finds_the_clusters_and_spends_all_of_its_budget(
     shares = [sum((ask.weights or {}).values()) for ask in asks]
     assert sum(shares) == pytest.approx(1.0) and len(asks) <= algorithm.max_sums
     assert len(outcome.history) - 1 == sum(ask.purpose == "round" for ask in asks)
+
+
+def noisy(rows: np.ndarray, budget: float, seed: int) -> Callable[[Ask], Total]:
+    """Answer with the noise that the weights of a question pay for."""
+    rng = np.random.default_rng(seed)
+
+    def answer(ask: Ask) -> Total:
+        exact = ask.question.answer(ClientData(rows), rng)
+        bounds = ask.question.bounds  # type: ignore[attr-defined]
+        std = {name: bounds[name].l2 / np.sqrt((ask.weights or {})[name] * budget) for name in exact}
+        return Total(
+            Statistics(
+                **{name: exact[name] + rng.normal(0.0, std[name], exact[name].shape) for name in exact}
+            ),
+            (0,),
+            noise_std=std,
+        )
+
+    return answer
+
+
+def relative_cost(rows: np.ndarray, centers: np.ndarray, best: np.ndarray) -> float:
+    return float(squared_distances(rows, centers).min(1).sum() / squared_distances(rows, best).min(1).sum())
+
+
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_rows_in_a_corner_of_the_domain_are_clustered_as_well_as_rows_that_fill_it(d: int) -> None:
+    rng = np.random.default_rng(7)
+    best = 0.6 + 0.005 * rng.uniform(-1, 1, (4, d))
+    rows = best[rng.integers(4, size=5000)] + 0.0005 * rng.standard_normal((5000, d))
+    algorithm = PrivateKMeans(n_clusters=4)
+    found = [
+        driven(algorithm.run(setting(Box(-1, 1), d=d)), noisy(rows, 0.056, seed))[0].centers
+        for seed in range(5)
+    ]
+    assert np.median([relative_cost(rows, centers, best) for centers in found]) < 1.02
+
+
+def test_clusters_within_clusters_are_found_by_cutting_cells() -> None:
+    rng = np.random.default_rng(3)
+    groups = np.array([[-0.8, -0.8], [0.8, 0.8], [-0.8, 0.8]])
+    best = (groups[:, None] + 0.03 * np.array([[1.0, 0.0], [-1.0, 0.5], [0.0, -1.0]])).reshape(-1, 2)
+    rows = best[rng.integers(9, size=6000)] + 0.004 * rng.standard_normal((6000, 2))
+    algorithm, found = PrivateKMeans(n_clusters=9), []
+    for seed in range(5):
+        outcome, asks = driven(algorithm.run(setting(Box(-1, 1))), noisy(rows, 0.7, seed))
+        assert sum(getattr(ask.question, "cuts", None) is not None for ask in asks) == 1
+        assert sum(sum((ask.weights or {}).values()) for ask in asks) == pytest.approx(1.0)
+        found.append(relative_cost(rows, outcome.centers, best))
+    assert np.median(found) < 1.05
+
+
+def test_a_cell_that_noise_alone_fills_becomes_no_cluster() -> None:
+    points = np.concatenate([0.01 * RNG.standard_normal((40, 2)), [[0.9, 0.9]]])
+    weights, doubtful = np.r_[np.full(40, 50.0), 12.0], np.r_[np.zeros(40, bool), True]
+    words = (scale_of(), points, weights, 3, np.random.default_rng(0))
+    assert np.abs(clustered(*words)).max() > 0.5
+    assert np.abs(clustered(*words, doubtful)).max() < 0.1
+
+
+@pytest.mark.parametrize("epsilon_budget", [0.0008, 0.056])
+def test_radii_grow_where_noise_is_low(epsilon_budget: float) -> None:
+    scale = scale_of(3, n_rows=5000.0, budget=epsilon_budget)
+    radius = wanted_radius(scale, 0.1, 0.1, 4)
+    assert 0.1 < radius <= 0.3 * 1.7 and radius <= wanted_radius(replace(scale, budget=1.0), 0.1, 0.1, 4)
 
 
 def test_many_dimensions_get_a_wide_round() -> None:

@@ -1,0 +1,269 @@
+"""A coreset from a grid, for few features: cells over the domain, or over a box around all rows.
+
+The grid has few rows a cell where there are many clusters, and more where they allow it: a coarse grid also
+shows clusters that hold few rows. Where nearly all rows lie in a few cells, a second question cuts these.
+
+A noised cell without rows exceeds the threshold now and then. It does little harm among full cells of a
+cluster, but much as a cluster of its own, far from all rows. So cells are marked that noise alone may fill;
+`privfed.algorithms.private.coreset.clustered` drops those that stand alone.
+
+Reveals to whoever opens the totals: noised counts and sums of rows in public cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import floor
+
+import numpy as np
+from scipy.stats import norm
+
+from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
+from privfed.core.asking.phases import Among, Form, Phase, Shape, Within
+from privfed.core.roles.conversation import Ask, Conversation
+from privfed.core.values.domain import FloatArray
+from privfed.numerics.distances import IntArray
+from privfed.questions.bounded.bounded_sums import MOST_CUTS, GridSums
+
+# docs/algorithms/dp_kmeans.md, "Where the constants come from", says how these were found.
+GRID_SHARE, MOST_GRID_SHARE, CUT_SHARE = 0.30, 0.65, 0.12
+"""Share of the budget for the grid, at most where cells are few for the clusters; and for cutting cells."""
+
+COUNT_PART = 0.8
+"""Part of a grid's share for its counts; the rest is for the sums."""
+
+COARSE, FINE, CELLS_PER_CLUSTER = 4.0, 2.0, 5.0
+"""Rows that a cell holds on average, in standard deviations of the noise in its count. A grid is as coarse as
+`COARSE` says, or finer, down to `FINE`, while it has fewer than so many cells for each cluster."""
+
+LEAST_PER_AXIS, MOST_PER_AXIS, MOST_PARTS = 3, (64, 40, 16), (64, 16, 6)
+"""Fewest and most cells along an axis, and most parts of a cell along one, by number of features."""
+
+KEPT, SURE = 2.5, 3.0
+"""A cell's least count, in standard deviations of its noise, to be kept, and to count as full."""
+
+MOST_FULL, LEAST_PARTS = 4.0, 2.0
+"""Cells are cut where fewer than `MOST_FULL` for each cluster are full, and this makes so many parts more."""
+
+FALSE_CELLS = 0.2
+"""How many cells that noise alone fills are expected above the level from which a cell is beyond doubt."""
+
+MARGIN = 1.1
+"""Half the width of a box around all rows, in units of the radius that holds them."""
+
+_MOST_CUT_CELLS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A grid's noised total.
+
+    Args:
+        question: the grid.
+        counts: of each cell.
+        sums: of each cell's offsets.
+        count_noise: standard deviation of the noise in a count.
+        sum_noise: standard deviation of the noise in a coordinate of a sum.
+    """
+
+    question: GridSums
+    counts: FloatArray
+    sums: FloatArray
+    count_noise: float
+    sum_noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Cells of a grid that became points.
+
+    Args:
+        cells: number of each cell, or of the uncut cell that it belongs to.
+        points: where its rows lie on average, float64 of shape (n_points, n_features).
+        weights: number of its rows, at least 1.
+        sizes: root mean square distance from the midpoint if rows were spread evenly over the cell.
+        doubtful: whether noise alone may fill it.
+    """
+
+    cells: IntArray
+    points: FloatArray
+    weights: FloatArray
+    sizes: FloatArray
+    doubtful: BoolArray
+
+    def __getitem__(self, chosen: BoolArray) -> Kept:
+        """Return the chosen ones."""
+        cells, points, weights = self.cells[chosen], self.points[chosen], self.weights[chosen]
+        return Kept(cells, points, weights, self.sizes[chosen], self.doubtful[chosen])
+
+    def coreset(self, scale: Scale, total: _Counted, spent: float) -> Coreset:
+        """Return the points as a coreset."""
+        noise = total.sum_noise * scale.radius / total.question.radius
+        return Coreset(
+            self.points, self.weights, noise, False, False, spent, sizes=self.sizes, doubtful=self.doubtful
+        )
+
+
+def per_axis_for(scale: Scale, share: float, rows: float) -> float:
+    """Return how many cells along an axis hold so many rows, in standard deviations of a count's noise."""
+    d = len(scale.center)
+    per_cell = max(rows * scale.count_noise(share, COUNT_PART), 4.0)
+    per_axis: float = (scale.n_rows / per_cell) ** (1.0 / d)
+    return per_axis
+
+
+def grid_plan(scale: Scale, n_clusters: int) -> tuple[float, int]:
+    """Return the share of the budget for a grid, and its number of cells along an axis.
+
+    The share is larger where the grid would have few cells for the clusters, since counts must be exact
+    enough to find them before rounds can improve them.
+    """
+    d, wanted = len(scale.center), CELLS_PER_CLUSTER * n_clusters
+    coarse = per_axis_for(scale, GRID_SHARE, COARSE)
+    # The noise falls with the root of the share.
+    missing = (wanted / per_axis_for(scale, GRID_SHARE, FINE) ** d) ** 2
+    share = float(np.clip(GRID_SHARE * missing, GRID_SHARE, MOST_GRID_SHARE))
+    fine = min(per_axis_for(scale, share, FINE), wanted ** (1.0 / d))
+    return share, whole_per_axis(max(coarse, fine), d)
+
+
+def whole_per_axis(per_axis: float, n_features: int) -> int:
+    """Return a whole number of cells along an axis, within the limits."""
+    return int(np.clip(floor(per_axis), LEAST_PER_AXIS, MOST_PER_AXIS[n_features - 1]))
+
+
+def grid_form(frame: Frame, least: int, most: int) -> Among:
+    """Return the form of what a grid asks, with `least` to `most` cells along an axis, cut or not."""
+    d, sides, radius = frame.ranges.n_features, Within(least, most), radius_rule(frame)
+    known = {"per_axis": sides, "radius": radius}
+    boxes = {"low": Shape(d), "high": Shape(d)}
+    cut = {"cuts": Shape((least**d, most**d))}
+    return Among((Form(GridSums, **known, **boxes), Form(GridSums, **known, **boxes, **cut)))
+
+
+def cut_phase(frame: Frame) -> Phase:
+    """Return what `cut` asks, which may be left out."""
+    return Phase(grid_form(frame, LEAST_PER_AXIS, MOST_PER_AXIS[len(frame.middle) - 1]), least=0)
+
+
+def box(scale: Scale, per_axis: int, octaves: bool) -> tuple[FloatArray, FloatArray, float]:
+    """Return the corners of a grid's box, and the length to which offsets in its cells are clipped.
+
+    It is the domain, unless all rows would lie within about one of its cells: then a box around them.
+    """
+    ranges = scale.frame.ranges
+    reach = float(np.linalg.norm(ranges.width / per_axis / 2.0)) * (1.0 + 2.0**-30)
+    half = np.full(len(scale.center), MARGIN * scale.extent)
+    if not (2.0 * half <= ranges.width / per_axis).all():
+        return ranges.low, ranges.high, reach
+    if octaves:
+        smaller = octave(float((2.0 * half / ranges.width).max()), 1.0)
+        half, reach = ranges.width * smaller, reach * 2.0 * smaller
+    low, high = scale.center - half, scale.center + half
+    if not octaves:
+        low, high = ranges.clip(low), ranges.clip(high)
+        reach = float(np.linalg.norm((high - low) / per_axis / 2.0)) * (1.0 + 2.0**-30)
+    return low, high, reach
+
+
+def gridded(
+    scale: Scale, n_clusters: int, share: float, per_axis: int, octaves: bool = False
+) -> Conversation[tuple[Kept, _Counted]]:
+    """Ask for a grid's cells, and keep those that hold rows.
+
+    Args:
+        scale: noised number, centre and radius of the rows.
+        n_clusters: number of clusters.
+        share: share of the budget.
+        per_axis: number of cells along an axis.
+        octaves: clip to the domain's radius over powers of two, so that sigma, in steps, is the same for all.
+    """
+    low, high, reach = box(scale, per_axis, octaves)
+    ranges = scale.frame.ranges
+    total = yield from _counted(
+        GridSums(ranges=ranges, per_axis=per_axis, radius=reach, low=low, high=high), share
+    )
+    kept = np.flatnonzero(total.counts > max(KEPT * total.count_noise, 1.0))
+    if len(kept) < n_clusters:
+        kept = np.sort(np.argsort(-total.counts, kind="stable")[: n_clusters + 1])
+    return _kept(total, kept, len(total.counts)), total
+
+
+def cut(
+    scale: Scale, n_clusters: int, kept: Kept, total: _Counted
+) -> Conversation[tuple[Kept, _Counted] | None]:
+    """Cut cells that hold many rows, if clusters may be smaller than cells; None where nothing is asked."""
+    cuts = _cuts(scale, total)
+    full = int((total.counts > SURE * total.count_noise).sum())
+    question, d = total.question, len(scale.center)
+    if full >= MOST_FULL * n_clusters or (cuts**d).sum() - len(cuts) <= LEAST_PARTS * n_clusters:
+        return None
+    finer = yield from _counted(replace(question, cuts=cuts), CUT_SHARE)
+    owners = finer.question.owners()
+    parts = np.flatnonzero((cuts[owners] > 1.0) & (finer.counts > max(KEPT * finer.count_noise, 1.0)))
+    small = _kept(finer, parts, int((cuts[owners] > 1.0).sum()))
+    # What a cell holds beyond its kept parts stays at the cell.
+    rest = total.counts - np.bincount(small.cells, small.weights, len(cuts))
+    noise = total.count_noise**2 + np.bincount(small.cells, minlength=len(cuts)) * finer.count_noise**2
+    left = np.flatnonzero((cuts > 1.0) & (rest > np.maximum(_level(len(cuts)) * np.sqrt(noise), 1.0)))
+    whole = Kept(
+        left,
+        question.middles()[left],
+        rest[left],
+        np.full(len(left), _size(question)),
+        np.zeros(len(left), dtype=np.bool_),
+    )
+    others = kept[cuts[kept.cells] == 1.0]
+    return _joined(small, whole, others), finer
+
+
+def _cuts(scale: Scale, total: _Counted) -> FloatArray:
+    """Return into how many parts along an axis each cell is cut: as many as noise allows."""
+    d = len(scale.center)
+    rows = max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
+    parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
+    held = total.counts > KEPT * total.count_noise
+    most = min(MOST_PARTS[d - 1], MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
+    cuts: FloatArray = np.where(held, np.clip(parts, 1, max(most, 1)), 1.0)
+    return cuts
+
+
+def _counted(question: GridSums, share: float) -> Conversation[_Counted]:
+    weights = {"count": COUNT_PART * share, "sum": (1.0 - COUNT_PART) * share}
+    total = yield Ask(question, purpose="coreset", weights=weights)
+    noise = dict(total.noise_std or {})
+    return _Counted(
+        question, total.statistics["count"], total.statistics["sum"], noise["count"], noise["sum"]
+    )
+
+
+def _kept(total: _Counted, cells: IntArray, n_tried: int) -> Kept:
+    question = total.question
+    owners = question.owners()[cells]
+    weights, parts = np.maximum(total.counts[cells], 1.0), question.parts[owners]
+    half = question.widths / 2.0
+    # Means are shrunk towards their cell's midpoint; the prior variance is that of a uniform distribution
+    # over half of the cell's width. Offsets are magnified as cells were cut.
+    prior = (2.0 * half) ** 2 / 48.0
+    noise = (total.sum_noise / weights[:, None]) ** 2
+    offsets = np.clip(total.sums[cells] / weights[:, None] * (prior / (prior + noise)), -half, half)
+    points = question.middles()[cells] + offsets / parts[:, None]
+    return Kept(
+        owners, points, weights, _size(question) / parts, weights < _level(n_tried) * total.count_noise
+    )
+
+
+def _joined(*several: Kept) -> Kept:
+    names = ("cells", "points", "weights", "sizes", "doubtful")
+    return Kept(*(np.concatenate([getattr(one, name) for one in several]) for name in names))
+
+
+def _size(question: GridSums) -> float:
+    return float(np.linalg.norm(question.widths)) / 12.0**0.5
+
+
+def _level(n_cells: int) -> float:
+    """Return the count, in standard deviations of its noise, above which a cell is beyond doubt."""
+    level: float = norm.isf(FALSE_CELLS / max(n_cells, 1))
+    return level
