@@ -255,8 +255,13 @@ def _kept(total: _Counted, cells: IntArray, n_tried: int) -> Kept:
 
 
 def _joined(*several: Kept) -> Kept:
-    names = ("cells", "points", "weights", "sizes", "doubtful")
-    return Kept(*(np.concatenate([getattr(one, name) for one in several]) for name in names))
+    return Kept(
+        np.concatenate([one.cells for one in several]),
+        np.concatenate([one.points for one in several]),
+        np.concatenate([one.weights for one in several]),
+        np.concatenate([one.sizes for one in several]),
+        np.concatenate([one.doubtful for one in several]),
+    )
 
 
 def _size(question: GridSums) -> float:
