@@ -13,7 +13,7 @@ Reveals to whoever opens the totals: noised counts and sums of rows in public ce
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import floor
+from math import floor, sqrt
 
 import numpy as np
 from scipy.stats import norm
@@ -265,7 +265,7 @@ def _joined(*several: Kept) -> Kept:
 
 
 def _size(question: GridSums) -> float:
-    return float(np.linalg.norm(question.widths)) / 12.0**0.5
+    return float(np.linalg.norm(question.widths)) / sqrt(12.0)
 
 
 def _level(n_cells: int) -> float:
