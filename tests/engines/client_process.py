@@ -5,7 +5,6 @@ Its folder has `rows.npy`, and a party's folder within: its identity and its jou
 
 from __future__ import annotations
 
-import json
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,14 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
-from privfed.core.roles.conversation import Setting
-from privfed.core.roles.engine import Client, StateStore
-from privfed.core.roles.secure_sum import Replica, SecureSum
+from privfed.core.roles.engine import Client
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Box
-from privfed.estimators.registry import ESTIMATORS
 from privfed.party.client import Stores, own_client
 from privfed.party.identity import OwnIdentity, read_identity, write_identity
 from privfed.party.journal import Journal
-from privfed.party.replica import TOTAL, AlgorithmReplica, OpenedTotal
+from privfed.party.replica import TOTAL, OpenedTotal
+from privfed.party.verified import own_run, reads_totals
 from privfed.protocols import Slotted, by_name
 from privfed.protocols.slotted import PREFIX
 
@@ -83,22 +81,14 @@ class Party:
         configuration = agreement.configuration
         fit = self._journal.begin(agreement, message.position, "rows", ClientPolicy())
         protocol = secure_sum(configuration)
-        knows = protocol.opens_to == "clients" or configuration.terms.verified
-        replica = self._replica(configuration, fit.opened) if knows else None
+        replica = None
+        if reads_totals(protocol.opens_to, configuration):
+            replica = own_run(configuration, fit.opened, tells=self._tell)
         side = protocol.client(agreement, message.position, self.identity, ClientPolicy(), replica)
         stores = Stores.in_journal(fit, side)
         words: Any = (side, message.position, self._rows, configuration, ClientPolicy(), stores)
         self._client = own_client(*words, domain=None if configuration.privacy is None else DOMAIN)
         return b"joined"
-
-    def _replica(self, configuration: Configuration, store: StateStore) -> Replica:
-        """Run the agreed algorithm, as the agreement's text names it."""
-        words = json.loads(configuration.algorithm)
-        kind = ESTIMATORS.find(words.pop("algorithm"))
-        n_features = words.pop("n_features")
-        algorithm = kind(**words)._algorithm(n_features, configuration.seed)
-        setting = Setting(configuration.clients, n_features)
-        return AlgorithmReplica(algorithm, setting, store, tells=self._tell)
 
     def _tell(self, index: int, total: OpenedTotal) -> None:
         self._told.append((index, TOTAL.to_bytes(total)))

@@ -79,11 +79,12 @@ def test_slots_give_the_same_over_processes(engine: ProcessEngine) -> None:
     assert_same(FKM(3, engine=engine, **words).fit(), FKM(3, **words).fit(rows()))
 
 
-def test_rehearsed_noise_is_the_same_over_processes(engine: ProcessEngine) -> None:
+@pytest.mark.parametrize("protocol", ["masked", pytest.param(VERIFIED, id="masked-verified")])
+def test_rehearsed_noise_is_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
     privacy = Privacy(
         epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove", noise_seed=7
     )
-    over = DPKMeans(3, privacy=privacy, engine=engine, random_state=3).fit()
+    over = DPKMeans(3, protocol=protocol, privacy=privacy, engine=engine, random_state=3).fit()
     assert_same_totals(over, DPKMeans(3, privacy=privacy, random_state=3).fit(rows()))
 
 

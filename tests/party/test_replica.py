@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from privfed import DWFKMeans
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.roles.conversation import Setting, Total
-from privfed.errors import IntegrityError, MessageError
+from privfed.errors import ArgumentError, IntegrityError, MessageError
 from privfed.party.replica import TOTALS, AlgorithmReplica, OpenedTotal
-from privfed.party.state import FileStore
+from privfed.party.state import FileStore, MemoryStore
+from privfed.party.verified import own_run, reads_totals
 
 ROWS = [np.random.default_rng(i).normal(4 * (i % 2), 1, (12, 2)) for i in range(4)]
 
@@ -90,3 +92,32 @@ def test_a_total_or_a_question_out_of_order_is_refused(fitted: DWFKMeans, tmp_pa
     for index in (-1, 1):
         with pytest.raises(MessageError):
             own.ask(index)
+
+
+def test_a_clients_own_run_is_built_from_the_agreement_alone(fitted: DWFKMeans) -> None:
+    agreed = fitted.transcript_.configuration
+    own = own_run(agreed, MemoryStore())
+    for index, (asked, total) in enumerate(fitted.transcript_.totals()):
+        assert own.ask(index).question == asked.question and own.told == index
+        own.tell(index, total)
+    assert own.outcome is not None
+    np.testing.assert_array_equal(own.outcome.centers, fitted.cluster_centers_)
+
+
+def test_an_agreement_without_an_algorithm_has_no_run(fitted: DWFKMeans) -> None:
+    agreed = fitted.transcript_.configuration
+    assert agreed.program is not None
+    alone = msgspec.structs.replace(agreed.program, algorithm=None)
+    for program in (None, alone):
+        with pytest.raises(ArgumentError, match="the agreement names no algorithm"):
+            own_run(msgspec.structs.replace(agreed, program=program), MemoryStore())
+
+
+@pytest.mark.parametrize(
+    ("opens_to", "verified", "reads"),
+    [("server", False, False), ("server", True, True), ("clients", False, True)],
+)
+def test_who_gets_totals_needs_a_run(fitted: DWFKMeans, opens_to: str, verified: bool, reads: bool) -> None:
+    agreed = fitted.transcript_.configuration
+    terms = msgspec.structs.replace(agreed.terms, verified=verified)
+    assert reads_totals(opens_to, msgspec.structs.replace(agreed, terms=terms)) == reads
