@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,9 @@ from sklearn.datasets import fetch_openml, load_digits
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.deep.training.trainer import Labels
 from privfed.errors import DataError
+
+_UNSIGNED_BYTES = 8
+"""Type of the values of an IDX file."""
 
 _ARRAYS = (("X", "y"), ("x_train", "y_train"))
 """Names that files give images and labels."""
@@ -107,12 +113,57 @@ def from_file(path: str | Path, classes: int | None = None) -> Images:
     return Images(rows[kept], labels[kept].astype(np.int64))
 
 
-def emnist(kind: str = "Balanced") -> Images:
-    """Return EMNIST from OpenML, downloaded at the first call (Cohen et al. 2017, arXiv 1702.05373).
+def from_idx(images: str | Path, labels: str | Path, *, turned: bool = False) -> Images:
+    """Return the images of a pair of IDX files, the format of MNIST's and EMNIST's own releases.
 
     Args:
-        kind: "Balanced" (131,600 images of 47 classes).
+        images: file of unsigned bytes of shape (n, side, side); with .gz compressed.
+        labels: file of unsigned bytes of shape (n,).
+        turned: whether rows and columns are exchanged in the files, as in EMNIST's.
+
+    Raises:
+        DataError: one is no such file, or they do not fit together.
     """
-    table = fetch_openml(f"EMNIST_{kind}", version=1, as_frame=False, parser="liac-arff")
-    stack = table.data.reshape(-1, 28, 28).transpose(0, 2, 1)
-    return Images(stack.reshape(len(stack), -1) / 255.0, table.target.astype(np.int64))
+    pixels, classes = _idx(Path(images), 3), _idx(Path(labels), 1)
+    stack = pixels.transpose(0, 2, 1) if turned else pixels
+    return Images(stack.reshape(len(stack), -1) / 255.0, classes.astype(np.int64))
+
+
+def _idx(path: Path, n_dimensions: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Return the array in an IDX file: two zeros, type, number of dimensions, sizes (big-endian), values."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({type(error).__name__}).") from None
+    begin = 4 + 4 * n_dimensions
+    if content[:4] != bytes([0, 0, _UNSIGNED_BYTES, n_dimensions]) or len(content) < begin:
+        raise DataError(f"{path} is no IDX file of unsigned bytes with {n_dimensions} dimensions.")
+    sizes = struct.unpack(f">{n_dimensions}I", content[4:begin])
+    if len(content) - begin != math.prod(sizes):
+        raise DataError(
+            f"{path} has {len(content) - begin} values, its sizes {sizes} need {math.prod(sizes)}."
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=begin).reshape(sizes)
+
+
+def emnist(kind: str = "Balanced", folder: str | Path | None = None, part: str = "train") -> Images:
+    """Return EMNIST (Cohen et al. 2017, arXiv 1702.05373), upright.
+
+    Args:
+        kind: "Balanced" (131,600 images of 47 classes), "Digits", "Letters", ...
+        folder: with the files of the public release, emnist-balanced-train-images-idx3-ubyte.gz and such;
+            None downloads the whole set from OpenML at the first call.
+        part: "train" or "test" of the files.
+
+    Raises:
+        DataError: the files are not there, or damaged.
+    """
+    if folder is None:
+        table = fetch_openml(f"EMNIST_{kind}", version=1, as_frame=False, parser="liac-arff")
+        stack = table.data.reshape(-1, 28, 28).transpose(0, 2, 1)
+        return Images(stack.reshape(len(stack), -1) / 255.0, table.target.astype(np.int64))
+    name = f"emnist-{kind.lower()}-{part}-{{}}-ubyte.gz"
+    images, labels = (Path(folder) / name.format(one) for one in ("images-idx3", "labels-idx1"))
+    found = from_idx(images, labels, turned=True)
+    # The labels of the letters begin at 1.
+    return Images(found.rows, found.labels - (kind.lower() == "letters"))
