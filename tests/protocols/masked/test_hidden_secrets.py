@@ -14,14 +14,17 @@ from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, NotEnoughClientsError, PrivFedError
 from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import Identity
+from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import (
     CODEC,
+    Chain,
     Fit,
     Pair,
     Pending,
     Secrets,
     State,
 )
+from privfed.protocols.setup.posed import PosingSession
 from tests.protocols.federations import Sums
 
 
@@ -53,7 +56,7 @@ def secrets_of(state: State) -> list[bytes]:
     if state.keys is None:
         return [state.key] if state.key else []
     keys = state.keys
-    found = [keys.channel]
+    found = [keys.channel, *(one for one in (keys.chain.secret, keys.chain.drawn) if one)]
     for pair in keys.pairs.values():
         found += [pair.box, pair.receipt]
     for one in keys.secrets.values():
@@ -64,13 +67,19 @@ def secrets_of(state: State) -> list[bytes]:
     return found
 
 
+def coordinator(run: Sums) -> MaskedSession:
+    session = run.session.session if isinstance(run.session, PosingSession) else run.session
+    assert isinstance(session, MaskedSession)
+    return session
+
+
 class Collector:
     """Keeps every secret that any client holds before any exchange of a run."""
 
     def __init__(self, run: Sums) -> None:
         self.run, self.secrets = run, set[bytes]()
         self.secrets |= {side._identity.secret for side in run.sides.values()}  # type: ignore[attr-defined]
-        self.secrets.add(run.session._identity.secret)  # type: ignore[attr-defined]
+        self.secrets.add(coordinator(run)._identity.secret)
         run.engine.before = lambda exchange: self.collect()
 
     def collect(self) -> list[bytes]:
@@ -83,7 +92,7 @@ class Collector:
 def test_repr_of_what_holds_secrets_shows_none() -> None:
     identity = Identity.generate()
     assert_hidden([identity.secret], f"{identity!r} {identity}")
-    run = Sums(Masked(), 4)
+    run = Sums(Masked(verified=True), 4)
     held: list[State] = [run.sides[0].initial()]
     run.engine.before = lambda exchange: held.append(run.state(2) or State())
     run.ask()
@@ -92,12 +101,17 @@ def test_repr_of_what_holds_secrets_shows_none() -> None:
     for state in held:
         objects: list[object] = [state]
         if state.keys is not None:
-            objects += [state.keys, *state.keys.pairs.values(), *state.keys.secrets.values()]
+            objects += [
+                state.keys,
+                state.keys.chain,
+                *state.keys.pairs.values(),
+                *state.keys.secrets.values(),
+            ]
             objects += [state.keys.pending] if state.keys.pending else []
         kinds |= {type(one) for one in objects}
         text = " ".join(f"{one!r} {one} {[one]!r}" for one in objects)
         assert_hidden(secrets_of(state), text)
-    assert kinds == {State, Fit, Pair, Secrets, Pending}
+    assert kinds == {State, Fit, Chain, Pair, Secrets, Pending}
 
 
 def test_a_damaged_state_is_an_error_that_shows_none_of_it() -> None:
@@ -114,10 +128,12 @@ def test_a_damaged_state_is_an_error_that_shows_none_of_it() -> None:
             pytest.fail("a state without its end was read")
 
 
-@pytest.mark.parametrize("record", ["digests", "messages"])
-def test_no_secret_stands_in_the_transcript_of_a_run(record: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("record", "verified"), [("digests", False), ("messages", False), ("messages", True)]
+)
+def test_no_secret_stands_in_the_transcript_of_a_run(record: str, verified: bool, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run = Sums(Masked(), 5, record=record, folder=folder)
+    run = Sums(Masked(verified=verified), 5, record=record, folder=folder)
     collector = Collector(run)
     run.ask()
     run.ask(None, 0, (0,), Fault(1, "collect"))
@@ -137,7 +153,7 @@ def test_no_secret_stands_in_the_transcript_of_a_run(record: str, tmp_path: Path
     # The search would find something that is there.
     assert run.state(0).keys.session not in secrets
     if record == "messages":
-        assert run.session._roster.key in carried  # type: ignore[attr-defined]
+        assert coordinator(run)._roster.key in carried
 
 
 def test_no_secret_stands_in_the_text_of_an_error() -> None:
