@@ -42,6 +42,9 @@ protocol = "masked"
 [[sum]]
 protocol = "group-masked"
 
+[[sum]]
+protocol = "masked-verified"
+
 [[attack]]
 name = "one"
 kind = "Differencing"
@@ -58,6 +61,13 @@ name = "with help"
 kind = "Differencing"
 colluding = [1, 2, 3]
 sums = ["masked"]
+
+[[attack]]
+name = "curious"
+kind = "Differencing"
+party = "clients"
+colluding = [1]
+sums = ["masked", "masked-verified"]
 
 [[attack]]
 name = "observer"
@@ -110,6 +120,17 @@ def test_a_masked_sum_leaves_totals_which_colluders_narrow_down(found: Any) -> N
     assert recovered(found["masked"]["with help"]) == recovered(found["plain"]["one"])
 
 
+def test_a_curious_client_attacks_the_totals_that_it_verifies(found: Any) -> None:
+    hidden = found["masked"]["curious"].values["report"]
+    assert (hidden["status"], found["masked"]["curious"].error) == ("not applicable", "")
+    # It takes its own answers off, so that it attacks totals of fewer clients than the server does.
+    server, client = (recovered(found["masked-verified"][name]) for name in ("all", "curious"))
+    assert client > 0 and server == recovered(found["masked"]["all"])
+    for name in ("probing", "two faces"):
+        report = found["masked-verified"][name].values["report"]
+        assert report["status"] == "not applicable" and "clients verify totals" in report["why"]
+
+
 def test_where_clients_open_the_server_has_nothing_to_attack(found: Any) -> None:
     for name, why in (
         ("all", "the server saw no client's answers and no totals"),
@@ -141,7 +162,7 @@ def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
         part = _named(setup)["probing"]
         assert part.error == ""
         report = part.values["report"]
-        if setup.protocol == "group-masked":
+        if setup.protocol in ("group-masked", "masked-verified"):
             assert (report["status"], report["queries"]) == ("not applicable", 0)
         else:
             assert (report["status"], report["advantage"]) == ("found nothing", 0.0)
