@@ -12,6 +12,7 @@ import pytest
 from privfed import WFKMeans, weighting
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Domain
+from privfed.numerics.kernels.choice import CHOICE, load
 from privfed.numerics.local_kmeans import LocalUpdate
 from privfed.privacy.ledger import PayingAnswerer
 from tests.default_run import slow_but
@@ -111,6 +112,18 @@ def test_no_record_shows_in_anything(
     identical,  # type: ignore[no-untyped-def]
 ) -> None:
     identical(RECORD[name], *NEIGHBOURS[case], protocol, domain)
+
+
+@pytest.mark.parametrize("case", NEIGHBOURS)
+def test_nothing_shows_where_the_compiled_kernel_remembers_bounds(
+    case: str,
+    identical,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(CHOICE, "_loaded", True)
+    monkeypatch.setattr(CHOICE, "_compiled", load())
+    identical(RECORD["DPKMeans"], *NEIGHBOURS[case])
 
 
 @pytest.mark.parametrize("name", slow_but(RECORD, *list(RECORD)[::3]))

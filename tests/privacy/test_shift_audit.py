@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from privfed.core.values.domain import Domain
+from privfed.numerics.kernels.choice import CHOICE, load
 from tests.privacy.audited import RECORD, centers_for, centers_of
 from tests.privacy.shifts import BALL, BOX, Recorder, budget, claim, rows_of, shift_of_a_record
 
@@ -81,6 +82,24 @@ def test_no_record_moves_a_run_by_more_than_its_budget(
     recorder.silence()
     share = max(shift_of_a_record(asked, rows, centers, privacy) for asked in runs) / budget(privacy)
     assert LEAST.get(name, OTHERS)[neighbours == "replace-one"] <= share <= 1.0
+
+
+def test_no_record_moves_a_run_over_the_compiled_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(CHOICE, "_loaded", True)
+    monkeypatch.setattr(CHOICE, "_compiled", load())
+    # With so many columns rows are decided by float32 scores, and by the law where these are close.
+    rows, privacy, recorder = (
+        rows_of(2000, 12),
+        claim(4.0, "add-remove", "record", BOX),
+        Recorder(monkeypatch),
+    )
+    found = RECORD["DPKMeans"]([rows], privacy=privacy, protocol="plain", run_dir=tmp_path / "run")
+    recorder.silence()
+    share = shift_of_a_record(recorder.runs()[0], rows, found.cluster_centers_, privacy) / budget(privacy)
+    assert 0.5 <= share <= 1.0
 
 
 def test_an_offset_that_is_not_clipped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
