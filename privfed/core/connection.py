@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
-from privfed.core.record.transcript import Transcript
+from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.engine import Carrier
 from privfed.core.roles.secure_sum import SecureSum, Session
@@ -88,7 +88,7 @@ class Engine(Protocol):
         """Its clients, where their rows lie elsewhere; None where rows are passed to `fit`."""
 
     @property
-    def record(self) -> Literal["digests", "messages"]:
+    def record(self) -> Kept:
         """Whether the transcript keeps masked bytes whole, or their digests."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import index
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from privfed.core.agreed.program import AgreedProgram
 from privfed.core.asking.phases import Phased
 from privfed.core.connection import Engine, Opening
 from privfed.core.federation import Federation, Watcher
-from privfed.core.record.transcript import Transcript
+from privfed.core.record.transcript import Kept, Transcript
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import DECLARED, SecureSum
 from privfed.core.stored.messages import Array
@@ -291,7 +291,7 @@ def _check_rows_lie_where(engine: Engine, request: FederationRequest) -> None:
         raise ArgumentError("this engine's clients have policies of their own; leave policy out.")
 
 
-def _transcript(folder: Path | None, record: Literal["digests", "messages"], resume: bool) -> Transcript:
+def _transcript(folder: Path | None, record: Kept, resume: bool) -> Transcript:
     if resume:
         return Transcript.load(folder_to_resume(folder), mend=True, record=record)
     if folder is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import in_one_stack
 from privfed.core.connection import Connection, Engine, Members, Opening
+from privfed.core.record.transcript import Kept
 from privfed.core.roles.engine import Client
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.engines.faults import Fault
@@ -31,19 +32,21 @@ class Simulation(Engine):
 
     Args:
         faults: the faults to inject.
-        record: "digests", or "messages" to keep masked bytes whole in the transcript.
+        record: "digests"; "messages" to keep masked bytes whole in the transcript; or "totals" to keep only
+            digests of the answers in clear, too, as suits long runs over plain sums that nobody attacks.
         logs: folder of the clients' own error logs, with tracebacks. By default `clients` in the run's
             folder; without such a folder, and under differential privacy, where errors depend on rows, a
             new temporary folder `privfed-clients-...`.
     """
 
     faults: Sequence[Fault] = ()
-    record: Literal["digests", "messages"] = "digests"
+    record: Kept = "digests"
     logs: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if self.record not in ("digests", "messages"):
-            raise ArgumentError(f'record must be "digests" or "messages", got {self.record!r}.')
+        if self.record not in get_args(Kept):
+            known = ", ".join(map(repr, get_args(Kept)))
+            raise ArgumentError(f"record must be one of {known}, got {self.record!r}.")
 
     @property
     def members(self) -> Members | None:

@@ -156,9 +156,9 @@ def test_a_transcript_of_a_newer_version_is_refused_and_all_older_ones_are_read(
     DWFKMeans(2, protocol="plain", max_iter=2, run_dir=tmp_path / "run").fit(rows)
     path = tmp_path / "run" / FILE
     first, rest = path.read_bytes().split(b"\n", 1)
-    for version in (1, 2, 3):
+    for version in (1, 2, 3, 4):
         path.write_bytes(json.dumps(json.loads(first) | {"version": version}).encode() + b"\n" + rest)
         assert Transcript.load(path.parent).totals()
     path.write_bytes(json.dumps(json.loads(first) | {"version": 99}).encode() + b"\n" + rest)
-    with pytest.raises(RunFolderError, match="has format 99, this privfed reads formats up to 3"):
+    with pytest.raises(RunFolderError, match="has format 99, this privfed reads formats up to 4"):
         Transcript.load(path.parent)

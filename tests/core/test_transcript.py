@@ -8,6 +8,7 @@ import pytest
 
 from privfed import DWFKMeans, Simulation
 from privfed.core.agreed.configuration import Configuration
+from privfed.core.record.records import wire
 from privfed.core.record.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
 from privfed.errors import ArgumentError, RunFolderError
 
@@ -103,6 +104,53 @@ def test_transcript_without_its_first_line_is_an_error(blobs: Clients, protocol:
         Transcript.load(tmp_path)
 
 
+def test_contributions_as_text_of_format_3_are_read(blobs: Clients, tmp_path: Path) -> None:
+    transcript = fitted(blobs, "plain", tmp_path).transcript_
+    totals, old = transcript.totals(), []
+    for line in lines(tmp_path):
+        record = msgspec.json.decode(line)
+        if record["type"] == "Began":
+            record["version"] = 3
+        if record["type"] == "Summed":
+            shown = totals[record["index"]][1].contributions
+            assert shown is not None
+            record["contributions"] = {str(i): msgspec.to_builtins(wire(own)) for i, own in shown.items()}
+        old.append(msgspec.json.encode(record) + b"\n")
+    (tmp_path / FILE).write_bytes(b"".join(old))
+    for (_, one), (_, other) in zip(Transcript.load(tmp_path, mend=True).totals(), totals, strict=True):
+        assert one.contributions is not None and other.contributions is not None
+        assert one.contributions.keys() == other.contributions.keys()
+        for i, own in other.contributions.items():
+            assert {n: a.tolist() for n, a in own.items()} == {
+                n: a.tolist() for n, a in one.contributions[i].items()
+            }
+
+
+def test_contributions_need_not_be_kept(blobs: Clients, tmp_path: Path) -> None:
+    kept, left_out = (fitted(blobs, "plain", tmp_path / record, record) for record in ("digests", "totals"))
+    assert left_out.transcript_.of(Exchanged) == kept.transcript_.of(Exchanged)
+    assert left_out.cluster_centers_.tolist() == kept.cluster_centers_.tolist()
+    for model in (left_out.transcript_, Transcript.load(tmp_path / "totals")):
+        assert all(total.contributions is None for _, total in model.totals())
+        assert not any(one.answers for one in model.view().sums)
+    assert all(one.answers for one in kept.transcript_.view().sums)
+
+
+@pytest.mark.parametrize("place", ["changed", "values", "follows"])
+def test_damaged_contributions_are_an_error(blobs: Clients, tmp_path: Path, place: str) -> None:
+    fitted(blobs, "plain", tmp_path)
+    damaged = []
+    for line in lines(tmp_path):
+        record = msgspec.json.decode(line)
+        if record["type"] == "Summed":
+            tag = ("clients", "size", "changed", "values", "follows").index(place)
+            record["contributions"][tag] = {"changed": "AAAA", "values": "AAAA", "follows": 10**6}[place]
+        damaged.append(msgspec.json.encode(record) + b"\n")
+    (tmp_path / FILE).write_bytes(b"".join(damaged))
+    with pytest.raises(RunFolderError, match="damaged"):
+        Transcript.load(tmp_path)
+
+
 def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: Path) -> None:
     model = fitted(blobs, "plain", tmp_path)
     first, *rest = lines(tmp_path)
@@ -120,7 +168,7 @@ def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: 
         Transcript.load(tmp_path, mend=True)
     old["version"] = 9
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 3"):
+    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 4"):
         Transcript.load(tmp_path)
 
 

@@ -129,6 +129,21 @@ class StatisticsTable(Sequence[Statistics]):
         return self._held[1]
 
 
+def table_of(several: Sequence[Statistics]) -> StatisticsTable:
+    """Return statistics of one layout as a table: the one whose rows they are, or a new one."""
+    first = several[0]
+    table = first._table
+    if table is not None and len(table) == len(several):
+        places = enumerate(several)
+        if all(one._table is table and one._place == place for place, one in places):
+            return table
+    flat = [
+        np.concatenate([array.ravel() for array in one.values()]) if one.vector is None else one.vector
+        for one in several
+    ]
+    return StatisticsTable(first.layout, frozen(np.stack(flat)))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """One named array of a specification, with the range that a client's answer keeps to.

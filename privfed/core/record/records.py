@@ -12,14 +12,16 @@ from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.asking.statistics import Statistics
+from privfed.core.record.shown import Shown
 from privfed.core.roles.conversation import Total
 from privfed.core.stored.formats import Format
 from privfed.core.stored.messages import Array
 from privfed.errors import MessageError, RunFolderError
 
-FORMAT = 3
+FORMAT = 4
 """Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
-which clients answer, for all sums of that time had one of the same name."""
+which clients answer, for all sums of that time had one of the same name; format 3 kept each contribution by
+itself, as text."""
 
 TRANSCRIPTS = Format(name="transcript.jsonl", version=FORMAT, again="start a new run in another folder")
 
@@ -96,7 +98,7 @@ class Summed(Record, frozen=True):
     dropped: dict[int, str]
     clipped: int
     rejected: dict[int, str]
-    contributions: dict[int, dict[str, Array]] | None = None
+    contributions: dict[int, dict[str, Array]] | Shown | None = None
     attempts: int = 1
 
 
@@ -135,15 +137,14 @@ def question_of(asked: Asked) -> Question:
         ) from None
 
 
-def total_of(record: Summed) -> Total:
-    """Return the total that was opened."""
-    shown = record.contributions
+def total_of(record: Summed, contributions: Mapping[int, Statistics] | None) -> Total:
+    """Return the total that was opened, with the contributions that it showed."""
     return Total(
         statistics=unwire(record.statistics),
         contributors=record.contributors,
         dropped=record.dropped,
         clipped=record.clipped,
         rejected=record.rejected,
-        contributions=None if shown is None else {i: unwire(arrays) for i, arrays in shown.items()},
+        contributions=contributions,
         attempts=record.attempts,
     )

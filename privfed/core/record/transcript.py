@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,7 @@ from privfed.core.record.records import (
     unwire,
     wire,
 )
+from privfed.core.record.shown import Contributions, Shown, ShownTables
 from privfed.core.record.view import SumView, View
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import Exchange, Replies
@@ -45,6 +47,9 @@ from privfed.errors import ArgumentError, ResumeError, RunFolderError
 __all__ = ["FILE", "Asked", "Began", "Ended", "Exchanged", "Summed", "Transcript", "has_begun"]
 
 FILE = "transcript.jsonl"
+
+Kept = Literal["digests", "messages", "totals"]
+"""What a transcript keeps of messages and answers."""
 
 
 def has_begun(folder: Path) -> bool:
@@ -64,20 +69,18 @@ class Transcript:
 
     Args:
         folder: where to keep `transcript.jsonl`; None keeps it in memory only.
-        record: "digests", or "messages" to keep masked and encrypted bytes whole.
+        record: "digests"; "messages" to keep masked and encrypted bytes whole; or "totals" to keep, of the
+            answers that a sum shows, their digests alone.
     """
 
-    def __init__(
-        self, folder: Path | None = None, record: Literal["digests", "messages"] = "digests"
-    ) -> None:
+    def __init__(self, folder: Path | None = None, record: Kept = "digests") -> None:
         self.records: list[AnyRecord] = []
-        self._whole = record == "messages"
+        self._whole, self._shows = record == "messages", record != "totals"
+        self._tables = ShownTables()
         self._path = None if folder is None else folder / FILE
 
     @classmethod
-    def load(
-        cls, folder: Path, *, mend: bool = False, record: Literal["digests", "messages"] = "digests"
-    ) -> Transcript:
+    def load(cls, folder: Path, *, mend: bool = False, record: Kept = "digests") -> Transcript:
         """Read a run's transcript; a last line cut off by a crash is left out.
 
         Args:
@@ -205,7 +208,7 @@ class Transcript:
 
     def summed(self, index: int, total: Total) -> None:
         """Record an opened total; on disk it is durable when this returns."""
-        shown = total.contributions
+        shown = total.contributions if self._shows else None
         record = Summed(
             index=index,
             statistics=wire(total.statistics),
@@ -213,7 +216,7 @@ class Transcript:
             dropped=dict(total.dropped),
             clipped=total.clipped,
             rejected=dict(total.rejected),
-            contributions=None if shown is None else {i: wire(statistics) for i, statistics in shown.items()},
+            contributions=self._tables.pack(index, shown) if shown else None,
             attempts=total.attempts,
         )
         self._append(record, durable=True)
@@ -240,10 +243,27 @@ class Transcript:
         """Return each opened sum, in order, with the question that asked for it."""
         asked = self._asked()
         try:
-            return [(asked[r.index], total_of(r)) for r in self.of(Summed)]
+            for record in self.of(Summed):
+                if isinstance(record.contributions, Shown):
+                    record.contributions.check(record.index)
+            return [(asked[r.index], total_of(r, self._contributions(r))) for r in self.of(Summed)]
         except (KeyError, ValueError):
             where = "the transcript" if self._path is None else str(self._path)
             raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
+
+    def _contributions(self, record: Summed) -> Mapping[int, Statistics] | None:
+        """Return the contributions to a sum, where it showed them and they were kept."""
+        shown, index = record.contributions, record.index
+        if not isinstance(shown, Shown):
+            return None if shown is None else {i: unwire(arrays) for i, arrays in shown.items()}
+        layout = tuple((name, array.shape) for name, array in record.statistics.items())
+        if sum(prod(shape) for _, shape in layout) != shown.size:
+            raise ValueError("contributions of another layout than the total")
+        return Contributions(shown.clients, layout, lambda: self._tables.unpack(index, self._shown()))
+
+    def _shown(self) -> dict[int, Shown]:
+        kept = {record.index: record.contributions for record in self.of(Summed)}
+        return {index: shown for index, shown in kept.items() if isinstance(shown, Shown)}
 
     def _asked(self) -> dict[int, Asked]:
         """Return the last question of each index, since a resumed run repeats an interrupted sum."""
@@ -302,10 +322,9 @@ class Transcript:
     ) -> SumView:
         summed = next((r for r in self.records if isinstance(r, Summed) and r.index == asked.index), None)
         asks = reads_questions or not set(asked.clients).isdisjoint(colluders)
-        answers: dict[int, Statistics] = {}
-        if summed is not None and summed.contributions is not None:
-            shown = summed.contributions.items()
-            answers = {i: unwire(arrays) for i, arrays in shown if server or i in colluders}
+        answers = (None if summed is None else self._contributions(summed)) or {}
+        if not server:
+            answers = {i: answers[i] for i in colluders if i in answers}
         return SumView(
             index=asked.index,
             purpose=asked.purpose if asks else "",
