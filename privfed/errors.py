@@ -110,6 +110,11 @@ REMEDIES = {
         "Clients answer what the agreed algorithm asks next, then each agreed metric at most once: ask other "
         "questions in a federation of their own (pass the clients' arrays, or Federation.again)"
     ),
+    "policy:losses": (
+        "More clients were lost in this fit than its terms allow, and whoever reads a total with a client "
+        "and one without learns that client's answer: agree on more, as Masked(losses=...), and resume the "
+        "fit; or claim differential privacy, under which there is no limit"
+    ),
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
         "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "
@@ -164,13 +169,14 @@ class RefusedError(ProtocolError):
         stage: the stage in which they refused.
     """
 
-    def __init__(self, codes: Mapping[str, str], *, stage: str, logs: str = "") -> None:
+    def __init__(self, codes: Mapping[str, str], *, stage: str, logs: str = "", note: str = "") -> None:
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
         remedies = "".join(f". {REMEDIES[code]}" for code in sorted(set(self.codes.values()) & set(REMEDIES)))
         here = f". Logs of simulated clients: {logs}" if logs and FAILED in self.codes.values() else ""
-        super().__init__(f"clients refused in stage {stage!r} ({listed}); nothing was opened{remedies}{here}")
+        said = f"clients refused in stage {stage!r} ({listed}); nothing was opened{note}"
+        super().__init__(f"{said}{remedies}{here}")
 
 
 class RepeatsSpentError(ProtocolError):

@@ -176,7 +176,7 @@ class Journal:
                 f"this fit began on data_set={before!r} at position {place}, and goes on there only; got "
                 f"data_set={data_set!r}, position {position}."
             )
-        return JournalledFit(self._database, number)
+        return JournalledFit(self._database, number, policy.max_losses)
 
     def _begun(
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
@@ -200,7 +200,7 @@ class Journal:
                 (*about, now(), *claim, NO_TOTALS),
             ).fetchone()[0]
             self._chain.enter(number, "begin", agreement=agreement.digest.hex(), data_set=data_set)
-        return JournalledFit(self._database, number)
+        return JournalledFit(self._database, number, policy.max_losses)
 
     def keep_start(self, data_set: str, cells: bytes, total: bytes) -> None:
         """Keep the total of a start, so that later fits on the same data set need not ask for it again.

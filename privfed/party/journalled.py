@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from privfed.core.asking.question import Question, wire_name
 from privfed.core.asking.statistics import Statistics
-from privfed.core.roles.engine import Answerer, StateTransaction
+from privfed.core.roles.engine import Answerer, CountsLosses, StateTransaction
 from privfed.core.stored.codec import StateCodec
 from privfed.core.stored.hashing import digest
 from privfed.core.values.numbers import check_whole
@@ -33,10 +33,11 @@ class JournalledFit:
     Args:
         database: the journal's file.
         number: of the fit.
+        max_losses: most losses of clients in all fits on the same rows; None for any number.
     """
 
-    def __init__(self, database: Database, number: int) -> None:
-        self._database, self.number = database, number
+    def __init__(self, database: Database, number: int, max_losses: int | None = None) -> None:
+        self._database, self.number, self._max_losses = database, number, max_losses
         self._chain = Chain(database)
 
     @contextmanager
@@ -118,6 +119,28 @@ class JournalledFit:
             (answered,) = database.execute(query, (self.number,)).fetchone()
             values = {"answered": answered + 1, "asked": index + 1, "question": asked}
             self.write("sum", values, index=index, question=wire_name(type(question)), digest=asked.hex())
+
+    def counted(self, lost: int) -> None:
+        """Keep how often clients were lost in this fit, before anything is given because of it.
+
+        Args:
+            lost: how often, over all set-ups.
+
+        Raises:
+            StateError: in all fits on these rows it would be more often than the policy allows.
+        """
+        with self._database.transaction() as database:
+            query = "SELECT losses FROM fits WHERE number = ?"
+            (known,) = database.execute(query, (self.number,)).fetchone()
+            if lost <= known:
+                return
+            try:
+                self.lost(lost - known, self._max_losses)
+            except PolicyError:
+                raise StateError(
+                    "clients were lost more often in the fits on these rows than this client's policy allows "
+                    f"(max_losses={self._max_losses}); nothing was answered. Let it sit out, or allow more."
+                ) from None
 
     def lost(self, clients: int, most: int | None = None) -> None:
         """Count clients that were lost in a sum or a set-up, before anything is given because of it.
@@ -203,7 +226,9 @@ class JournalStore:
             ) from None
 
     def save(self, state: Any) -> None:
-        """Keep a value."""
+        """Keep a value; of a state also how often clients were lost."""
+        if isinstance(state, CountsLosses):
+            self._fit.counted(state.lost)
         kept = state if self._codec is None else self._codec.to_bytes(state)
         content = {"spent": state} if self._codec is None else {}
         self._fit.write(self._column, {self._column: kept}, **content)

@@ -35,7 +35,7 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import share
-from privfed.protocols.masked import checks
+from privfed.protocols.masked import checks, losses
 from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, receipt_data, self_mask_key
 from privfed.protocols.masked.boxes import Boxes
 from privfed.protocols.masked.messages import (
@@ -190,7 +190,10 @@ class MaskedClient:
         shared = agree(state.key, message.key)
         channel_key = extract(shared, bound("channel", session, self._me))
         listed = public_keys(message.clients, len(self._agreement.configuration.clients))
-        keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered)
+        present = {one.client for one in message.clients}
+        absent = [i for i in range(len(self._agreement.configuration.clients)) if i not in present]
+        counted = losses.checked(losses.begun(state.losses, absent), self._agreement.configuration)
+        keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered, losses=counted)
         if self._verifier is not None:
             keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session))
         if len(self._agreement.configuration.clients) <= FULL_GRAPH:
@@ -290,6 +293,9 @@ class MaskedClient:
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
     ) -> tuple[Fit, Message]:
         """Stage A: answer, masked with the client's own seed and with every prepared neighbour."""
+        if keys.pending is not None:
+            counted = losses.unopened(keys.losses, self._agreement.configuration)
+            keys = msgspec.structs.replace(keys, losses=counted)
         secrets = checks.check_number(keys, number, message, self._agreement.configuration.terms.max_sums)
         question = admit(message.question, self._policy, self._agreement.configuration)
         if self._verifier is not None:
@@ -321,7 +327,8 @@ class MaskedClient:
         masker = Masker(layout)
         for key, adds in masks:
             (masker.add if adds else masker.subtract)(words, key)
-        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer)
+        missing = tuple(i for i in cohort.members if not message.prepared[cohort.place[i]])
+        pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer, missing)
         keys = msgspec.structs.replace(keys, pending=pending)
         return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
 
@@ -350,6 +357,9 @@ class MaskedClient:
         """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
         pending = checks.check_pending(keys, number)
         living, dead = checks.check_stories(self._agreement, pending, message)
+        members, lost = self._agreement.cohort(pending.cohort).members, {*pending.missing, *dead}
+        counted = losses.after_sum(keys.losses, members, lost, self._agreement.configuration)
+        keys = msgspec.structs.replace(keys, losses=counted)
         good = checks.check_receipts(keys, pending, self._me, living, message.receipts)
         if len(good) < self._agreement.threshold(pending.cohort):
             raise PolicyError("receipts")

@@ -9,6 +9,7 @@ two exchanges, and unmasking answers are locked, so that telling clients differe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Literal
 
 from privfed.core.agreed.agreement import Agreement, Signer
@@ -24,6 +25,9 @@ from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.posed import PosedReplica, PosingSession, totals_kept
 from privfed.protocols.setup.rules import check_cohort, default_terms
 from privfed.protocols.setup.simulated import fresh_agreement, simulated
+
+FEWEST_LOSSES = 3
+"""Losses that a fit allows at least, where nothing else is said."""
 
 VERIFIED = "masked-verified"
 """The name of masked sums whose totals clients verify."""
@@ -50,6 +54,9 @@ class Masked:
             In cohorts of at most 200 the clients enforce it; in larger ones they enforce only `honest`.
         dropouts: share of a cohort above 200 clients that may be lost in one sum; a larger share needs
             more neighbours. Smaller cohorts tolerate the loss of almost half.
+        losses: how often clients may be lost in a fit, over all its set-ups, before it ends: two totals that
+            differ by a client show its answer, and a server can invent losses. By default a tenth of the
+            clients, and at least three. It does not bind under differential privacy.
         verified: whether every client gets every total, checks it, and answers only the question that its own
             run of the algorithm asks next. While no client colludes with the server, totals, who is in them
             and their order are then exact but for 2^-64; a client that gives the server the clients' secret
@@ -76,6 +83,7 @@ class Masked:
         threshold: int | None = None,
         dropouts: float = 0.1,
         verified: bool = False,
+        losses: int | None = None,
     ) -> None:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
@@ -84,7 +92,8 @@ class Masked:
         if not isinstance(verified, bool):
             raise ArgumentError(f"verified must be True or False, got verified={verified!r}.")
         self.colluders, self.honest, self.threshold = colluders, honest, threshold
-        self.dropouts, self.verified = dropouts, verified
+        check_whole("losses", losses, 0, or_none=True)
+        self.dropouts, self.verified, self.losses = dropouts, verified, losses
         if verified:
             self.name = VERIFIED
 
@@ -119,6 +128,7 @@ class Masked:
             threshold=self.threshold or 0,
             dropouts=self.dropouts,
             verified=self.verified,
+            losses=max(FEWEST_LOSSES, ceil(clients / 10)) if self.losses is None else self.losses,
         )
         check_cohort(smallest_cohort, terms)
         check_cohort(clients, terms)

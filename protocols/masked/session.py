@@ -31,6 +31,7 @@ from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.announced import Announced
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.delivery import Delivery
+from privfed.protocols.masked.losses import REFUSED
 from privfed.protocols.masked.messages import (
     CollectRequest,
     Leading,
@@ -123,7 +124,8 @@ class MaskedSession:
         self._announced.coming.clear()
         codes = {self._name(i): code for i, code in refused.items()}
         if codes and n_left + len(codes) >= needed:
-            raise RefusedError(codes, stage=stage)
+            most = self._agreement.configuration.most_losses
+            raise RefusedError(codes, stage=stage, note=f" (losses={most})" * (REFUSED in codes.values()))
         raise NotEnoughClientsError(
             missing=[self._name(i) for i in missing], left=n_left, needed=needed, stage=stage
         )

@@ -51,6 +51,7 @@ class Pending(_Hidden, frozen=True):
         prepared: neighbours that were prepared, in the graph's order.
         shares: what each of them gave this client to hold, SHARES_BYTES each, in the same order.
         answer: the client's own answer key.
+        missing: members of the cohort that were not prepared.
     """
 
     number: int
@@ -59,6 +60,19 @@ class Pending(_Hidden, frozen=True):
     prepared: tuple[int, ...]
     shares: bytes
     answer: bytes
+    missing: tuple[int, ...] = ()
+
+
+class Losses(_Hidden, frozen=True):
+    """Counts how often clients were lost in a fit, over all its set-ups (`privfed.protocols.masked.losses`).
+
+    Args:
+        count: so far.
+        away: clients that were lost in the last sum that they belonged to; None before the first set-up.
+    """
+
+    count: int = 0
+    away: tuple[int, ...] | None = None
 
 
 class Story(_Hidden, frozen=True):
@@ -108,6 +122,7 @@ class Fit(_Hidden, frozen=True):
         listed: public keys of all clients by position, zeros for those not on the list; empty like `secret`.
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
+        losses: how often clients were lost.
         secrets: of the sums to come, by number.
         pending: the sum between its two exchanges.
         reply_to: hash of the last request that changed the state.
@@ -122,6 +137,7 @@ class Fit(_Hidden, frozen=True):
     listed: bytes = b""
     last: int = 0
     answered: int = 0
+    losses: Losses = Losses()
     secrets: dict[int, Secrets] = {}
     pending: Pending | None = None
     reply_to: bytes = b""
@@ -139,6 +155,7 @@ class State(_Hidden, frozen=True):
         agreement: digest of the agreement that `answered` counts for.
         answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
             not restart the count.
+        losses: how often clients were lost in them.
     """
 
     fit: bytes = b""
@@ -146,13 +163,23 @@ class State(_Hidden, frozen=True):
     keys: Fit | None = None
     agreement: bytes = b""
     answered: int = 0
+    losses: Losses = Losses()
+
+    @property
+    def lost(self) -> int:
+        """How often clients were lost so far; a party's journal keeps it over all its fits."""
+        return (self.losses if self.keys is None else self.keys.losses).count
 
 
 def closed(state: State) -> State:
     """Return the state without the keys of its fit; counts over all set-ups stay."""
-    answered = state.answered if state.keys is None else state.keys.answered
-    return State(agreement=state.agreement, answered=answered)
+    keys = state.keys
+    if keys is None:
+        return State(agreement=state.agreement, answered=state.answered, losses=state.losses)
+    # A sum that was answered and never opened counts: whom it left out is not known.
+    losses = Losses(keys.losses.count + (keys.pending is not None), keys.losses.away)
+    return State(agreement=state.agreement, answered=keys.answered, losses=losses)
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 1)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 2)
 """How a state is stored on the client's own disk."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,3 +245,33 @@ def test_noised_sums_are_paid_in_the_journal(tmp_path: Path) -> None:
     # An exact question is refused under differential privacy, and remembered as asked.
     assert one.handle(request(1, 0)) == refused("policy:noise")
     assert [line.spent for line in some(journal.fits)] == [0.0] and journal.fits[0].answered == 1
+
+
+@dataclass(frozen=True)
+class Lossy:
+    """The state of a client's side that counts losses."""
+
+    lost: int
+
+    def to_bytes(self, value: Any) -> bytes:
+        return bytes([value.lost])
+
+    def from_bytes(self, data: bytes) -> Any:
+        return Lossy(data[0])
+
+
+def test_losses_that_a_state_counts_are_in_the_journal_and_bounded_over_all_fits(tmp_path: Path) -> None:
+    own, journal = new_party(tmp_path / "party")
+    policy = ClientPolicy(undeclared=True, max_losses=4)
+    for seed, losses in ((1, 3), (2, 1)):
+        store = journal.begin(agreement(own, seed), 0, "rows", policy).state(Lossy(0))
+        for lost in (0, losses, losses):
+            with store.transaction() as transaction:
+                transaction.save(Lossy(lost))
+    assert journal.given("rows").losses == 4
+    store = journal.begin(agreement(own, 2), 0, "rows", policy).state(Lossy(0))
+    with pytest.raises(StateError, match="max_losses=4"), store.transaction() as transaction:
+        transaction.save(Lossy(2))
+    assert journal.given("rows").losses == 4
+    with store.transaction() as transaction:
+        assert transaction.load() == Lossy(1)

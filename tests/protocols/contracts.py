@@ -58,7 +58,9 @@ class Case:
 
 def masked(**options: Any) -> Case:
     stages = ("advertise", "prepare", "collect", "unmask")
-    return Case(lambda: Masked(**options), stages, stages[:2], 2, 3, leads=options.get("verified", False))
+    return Case(
+        lambda: Masked(losses=1000, **options), stages, stages[:2], 2, 3, leads=options.get("verified", False)
+    )
 
 
 def plain(**options: Any) -> Case:

@@ -40,8 +40,8 @@ QUESTION = vectors()
 
 SUMS: dict[str, Callable[[], SecureSum]] = {
     "plain": Plain,
-    "masked": Masked,
-    "slotted": lambda: Slotted(Masked()),
+    "masked": lambda: Masked(losses=1000),
+    "slotted": lambda: Slotted(Masked(losses=1000)),
     "group-masked": GroupMasked,
     "ckks": CKKS,
 }

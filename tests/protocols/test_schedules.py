@@ -36,7 +36,7 @@ class Schedule:
         self.rounds = self._cohorts(n) if n >= 6 and self.rng.random() < 0.4 else ()
         smallest = min([n, *map(len, self.rounds)])
         colluders = self.rng.choice([None, 0]) if smallest > 3 else None
-        self.run = Sums(Masked(colluders=colluders), n, self.rounds, seed=seed)
+        self.run = Sums(Masked(colluders=colluders, losses=100_000), n, self.rounds, seed=seed)
         self.n, self.gone = n, frozenset[int]()
         self.rate = self.rng.choice([0.05, 0.15, 0.35])
 

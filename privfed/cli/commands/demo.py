@@ -33,6 +33,7 @@ from privfed.cli.folder.run_folder import pretty
 from privfed.core.agreed.assumptions import SIGHTS
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import ROUND
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.files import make_folder, replaced
 from privfed.core.values.domain import Box
 from privfed.data import partition
@@ -41,7 +42,9 @@ from privfed.estimators.weighted import DWFKMeans
 from privfed.experiments.running.planning import plan
 from privfed.federation.clients import Clients, gather
 from privfed.federation.simulation import Simulation
+from privfed.metrics.phases import following
 from privfed.privacy.claim import one_line
+from privfed.protocols import Masked, Plain
 
 N_CLIENTS, N_CLUSTERS, MAX_ITER, TOL = 20, 10, 100, 1e-6
 DOMAIN = Box(0, 16)
@@ -83,8 +86,10 @@ def demo(out: Path, seed: int, study: bool) -> None:
     began = time.monotonic()
     make_folder(out)
     clients = _digits(seed)
-    masked, seen = _run("masked", clients, losses(seed), seed)
-    plain, _ = _run("plain", clients, same_losses(seen), seed)
+    drawn = losses(seed)
+    # So many clients are lost here as no fit of real rows should allow: each may be counted three times.
+    masked, seen = _run(Masked(losses=3 * len(drawn)), clients, drawn, seed)
+    plain, _ = _run(Plain(), clients, same_losses(seen), seed)
     difference = float(np.abs(np.subtract(plain.centroids, masked.centroids)).max())
     shown = Demonstration(
         seed=seed,
@@ -136,7 +141,7 @@ def same_losses(transcript: Transcript) -> list[Fault]:
     ]
 
 
-def _run(protocol: str, clients: Clients, faults: list[Fault], seed: int) -> tuple[Result, Transcript]:
+def _run(protocol: SecureSum, clients: Clients, faults: list[Fault], seed: int) -> tuple[Result, Transcript]:
     """Fit over one protocol; return the result, scored against the digits, and the transcript."""
     simulation = Simulation(faults=faults)
     model = DWFKMeans(
@@ -149,8 +154,8 @@ def _run(protocol: str, clients: Clients, faults: list[Fault], seed: int) -> tup
         random_state=seed,
     )
     began = time.monotonic()
-    with RoundProgress(protocol, MAX_ITER) as progress, in_results():
-        model.fit_clients(clients, watch=progress)
+    with RoundProgress(protocol.name, MAX_ITER) as progress, in_results():
+        model.fit_clients(clients, watch=progress, metrics=following(N_CLUSTERS, n_labels=10))
     seconds = time.monotonic() - began
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     result = result_of(model, algorithm="dwf", columns=pixels, n_labels=10, seconds=seconds)

@@ -102,6 +102,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             client learns that client's answer.
         slotted: how many sums of a fit may show every contribution, unlinked to its client.
         slot_contributors: fewest clients in such a sum.
+        losses: how often in a fit clients may be lost, over all its set-ups, counted by each client from what
+            it is told: whoever reads two totals that differ by one client learns that client's answer. None
+            for no limit; none holds under differential privacy, where both totals are noised and paid for.
         dropouts: share of a large cohort that may drop out of one sum; it determines the degree of sparse
             mask graphs.
         verified: whether, where the server opens totals, every client gets each, checks it and answers
@@ -118,10 +121,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     slotted: int = 0
     slot_contributors: int = 0
     verified: bool = False
+    losses: int | None = None
 
     def __post_init__(self) -> None:
         lows = dict.fromkeys(("colluders", "threshold", "repeats", "slotted", "slot_contributors"), 0)
         lows |= dict.fromkeys(("min_clients", "honest", "max_sums"), 1)
+        if self.losses is not None and self.losses < 0:
+            raise ArgumentError(f"losses must be None or at least 0, got losses={self.losses}.")
         for name, low in lows.items():
             if getattr(self, name) < low:
                 raise ArgumentError(f"{name} must be at least {low}, got {name}={getattr(self, name)}.")
@@ -244,6 +250,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def noising_terms(self) -> PrivacyTerms | None:
         """The guarantee for which totals are noised; None without, and where clients train by DP-SGD."""
         return None if self.privacy is None or self.privacy.steps is not None else self.privacy
+
+    @property
+    def most_losses(self) -> int | None:
+        """How often clients may be lost; None for no limit, and under differential privacy."""
+        return None if self.privacy is not None else self.terms.losses
 
     @property
     def noised_by_server(self) -> bool:

@@ -167,12 +167,14 @@ class Transcript:
         )
 
     def check_agreement(self, configuration: Configuration) -> None:
-        """Check that the run has this configuration.
+        """Check that the run has this configuration; how many clients may be lost may be another number.
 
         Raises:
             ResumeError: it has another one.
         """
-        if self.configuration != configuration:
+        begun = self.configuration
+        terms = msgspec.structs.replace(begun.terms, losses=configuration.terms.losses)
+        if msgspec.structs.replace(begun, terms=terms) != configuration:
             raise ResumeError(
                 "the transcript is of another run: clients, parameters and protocol must be the same. Resume "
                 "it with those that it began with, or begin a new run in another folder."

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from privfed.core.asking.question import ERRORS, Question
 from privfed.core.asking.statistics import Statistics
@@ -74,6 +74,15 @@ class ClientSide(Protocol):
         Everything that depends on messages only is checked before the answerer is called. Calling it closes
         the sum: where the answerer refuses, the next state is the same as after an answer.
         """
+
+
+@runtime_checkable
+class CountsLosses(Protocol):
+    """A client's state that says how often clients were lost in its fit."""
+
+    @property
+    def lost(self) -> int:
+        """How often, over all set-ups."""
 
 
 class StateStore(Protocol):

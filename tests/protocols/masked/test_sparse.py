@@ -105,7 +105,7 @@ def test_whoever_has_too_few_prepared_neighbours_is_left_out_before_it_is_asked(
         left = set(range(n)) - {client, *lost}
         if all(len(near[i] & left) > D // 2 for i in left):
             break
-    run = Sums(Masked(colluders=0, honest=2), n)
+    run = Sums(Masked(colluders=0, honest=2, losses=4), n)
     total = run.ask(VECTORS, 0, (0,), *[Fault(i, "prepare") for i in lost])
     run.assert_exact(total, VECTORS)
     assert set(total.contributors) == left

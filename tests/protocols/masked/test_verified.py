@@ -71,7 +71,7 @@ def test_clients_in_few_cohorts_get_the_totals_that_they_missed() -> None:
 
 
 def test_a_client_that_was_lost_catches_up() -> None:
-    run = verified(5)
+    run = verified(5, losses=9)
     run.ask()
     for stage in ("collect", "unmask", "collect"):
         run.ask(QUESTION, 0, (0,), Fault(3, stage))

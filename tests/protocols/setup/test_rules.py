@@ -49,7 +49,7 @@ def test_the_table_of_defaults(n: int, c: int, m: int, t: int, losses: int) -> N
 
 @pytest.mark.parametrize(("n", "losses"), [(n, losses) for n, _, _, _, losses in TABLE if n <= 20])
 def test_so_many_losses_still_open_and_one_more_does_not(n: int, losses: int) -> None:
-    run = Sums(Masked(), n)
+    run = Sums(Masked(losses=n), n)
     run.assert_exact(total := run.ask(None, 0, (0,), *(Fault(i, "collect") for i in range(losses))), VECTORS)
     assert total.contributors == tuple(range(losses, n))
     with pytest.raises(NotEnoughClientsError):

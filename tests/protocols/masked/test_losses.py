@@ -1,0 +1,182 @@
+"""Clients count lost clients, since whoever reads two totals that differ by one client reads its answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed import Box, DWFKMeans, Privacy, Simulation
+from privfed.core.agreed.configuration import Configuration
+from privfed.engines.faults import Fault
+from privfed.errors import ArgumentError, RefusedError
+from privfed.protocols import Masked
+from privfed.protocols.masked.losses import after_sum, begun, unopened
+from privfed.protocols.masked.state import Losses, closed
+from privfed.testing.vectors import Sums
+
+N = 12
+
+
+def refused(run: Sums, *faults: Fault) -> bool:
+    """Open one sum with faults; say whether clients refused for its losses."""
+    try:
+        run.ask(None, 0, (0,), *faults)
+    except RefusedError as error:
+        assert set(error.codes.values()) == {"policy:losses"}
+        return True
+    return False
+
+
+def counts(run: Sums) -> list[int]:
+    return [run.state(i).keys.losses.count for i in range(run.n)]
+
+
+def test_so_many_losses_as_were_agreed_are_opened_and_no_more() -> None:
+    run = Sums(Masked(losses=2), N)
+    assert not refused(run)
+    assert not refused(run, Fault(3, "collect"))
+    # It comes back alone, which counts as much as its loss.
+    assert not refused(run)
+    assert set(counts(run)) - {counts(run)[3]} == {2}
+    with pytest.raises(RefusedError, match=r"\(losses=2\)\. More clients were lost.*Masked\(losses=\.\.\.\)"):
+        run.ask(None, 0, (0,), Fault(5, "collect"))
+    # Nothing was opened of that sum, and the fit goes on while nobody is lost.
+    assert run.transcript.totals()[-1][0].index == 2
+
+
+def test_two_equal_sums_with_one_client_lost_are_bounded_by_the_signed_number() -> None:
+    # A lying server names another client lost in each sum, all of which ask the same.
+    run = Sums(Masked(losses=3), N)
+    assert not refused(run)
+    singled_out = sum(not refused(run, Fault(i, "collect", "lost-reply")) for i in range(N))
+    assert 1 <= singled_out <= 3
+    assert len(run.transcript.totals()) == 1 + singled_out
+
+
+def test_clients_that_stay_away_count_once_and_many_that_return_together_do_not() -> None:
+    run = Sums(Masked(losses=5, colluders=1), N)
+    assert not refused(run)
+    away = [Fault(i, stage) for i in (0, 1, 2) for stage in ("prepare", "collect")]
+    assert not refused(run, *away) and not refused(run, *away)
+    assert max(counts(run)) == 3
+    # Three of them are at least c + 2.
+    assert not refused(run)
+    assert {counts(run)[i] for i in range(3, N)} == {3}
+
+
+def test_a_list_that_leaves_out_who_was_prepared_before_counts_too() -> None:
+    run = Sums(Masked(losses=0), N)
+    assert not refused(run)
+    assert refused(run, Fault(4, "prepare"), Fault(4, "collect"))
+
+
+def test_clients_in_no_list_from_the_beginning_do_not_count() -> None:
+    run = Sums(Masked(losses=0), N)
+    assert not refused(run, Fault(4, "advertise"))
+    assert not refused(run)
+    assert max(run.state(i).keys.losses.count for i in range(N) if i != 4) == 0
+
+
+@pytest.mark.parametrize("kind", ["drop", "lost-reply"])
+def test_a_sum_that_is_never_opened_counts_for_who_answered_it(kind: Any) -> None:
+    run = Sums(Masked(losses=1), N)
+    assert not refused(run)
+    run.ask(None, 0, (0,), Fault(2, "unmask", "drop"))
+    # Client 2 is in that sum and does not know who else was.
+    assert run.state(2).keys.losses.count == 0 and run.state(2).keys.pending is not None
+    run.ask()
+    assert counts(run) == [0, 0, 1] + [0] * (N - 3)
+    run.ask(None, 0, (0,), Fault(2, "unmask", "drop"))
+    total = run.ask()
+    assert 2 in total.dropped and kind
+
+
+def test_a_new_set_up_goes_on_counting() -> None:
+    run = Sums(Masked(losses=5), N)
+    run.ask()
+    run.ask(None, 0, (0,), Fault(3, "collect", "lost-reply"))
+    assert closed(run.state(0)).losses == run.state(0).keys.losses == Losses(1, (3,))
+    # The client that was lost has answered a sum that was not opened for it.
+    assert run.state(3).keys.pending is not None
+    assert closed(run.state(3)).losses == Losses(1, ())
+    assert closed(closed(run.state(3))) == closed(run.state(3))
+    assert closed(run.state(0)).lost == run.state(0).lost == 1
+
+
+AGREED = Configuration(
+    protocol="masked", algorithm="", clients=tuple("abcdef"), n_features=1, terms=Masked().terms(6, 6, 9)
+)
+MANY = msgspec.structs.replace(AGREED, terms=Masked(losses=99, colluders=1).terms(6, 6, 9))
+
+
+def test_cohorts_that_are_agreed_to_differ_are_no_losses() -> None:
+    counted = begun(Losses(), [])
+    for cohort in ((0, 1, 2), (2, 3, 4), (0, 4, 5)):
+        counted = after_sum(counted, cohort, [], AGREED)
+    assert counted == Losses(0, ())
+
+
+def test_who_was_lost_in_one_cohort_returns_only_in_a_cohort_of_its_own() -> None:
+    counted = after_sum(begun(Losses(), []), (0, 1, 2), [1], MANY)
+    assert counted == Losses(1, (1,))
+    counted = after_sum(counted, (3, 4, 5), [], MANY)
+    assert counted == Losses(1, (1,))
+    assert after_sum(counted, (1, 4, 5), [], MANY) == Losses(2, ())
+    assert unopened(counted, MANY).count == 2
+
+
+def test_privacy_has_no_limit() -> None:
+    claim = Privacy(
+        epsilon=5.0,
+        delta=1e-6,
+        unit="record",
+        domain=Box(-5, 5, max_rows=64),
+        neighbours="add-remove",
+        spare=0.5,
+        noise_seed=1,
+    )
+    rng = np.random.default_rng(0)
+    clients = [rng.normal(size=(30, 2)).clip(-4, 4) for _ in range(N)]
+    faults = [Fault(i, "collect", sums=frozenset({i + 2})) for i in range(4)]
+    model = DWFKMeans(
+        2,
+        local_iter=1,
+        init="random",
+        protocol=Masked(losses=0),
+        privacy=claim,
+        engine=Simulation(faults=faults),
+    )
+    assert sum(len(total.dropped) for _, total in model.fit(clients).transcript_.totals()) >= 2
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fit_that_ended_for_its_losses_is_resumed_with_a_larger_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clients = [rng.normal(size=(30, 2)) for _ in range(N)]
+    faults = [Fault(i, "collect", sums=frozenset({2 * i + 3})) for i in range(4)]
+
+    def model(losses: int | None, folder: Path | None) -> DWFKMeans:
+        words: dict[str, Any] = {"local_iter": 1, "init": "random", "tol": 0, "max_iter": 10}
+        words |= {"protocol": Masked(losses=losses), "engine": Simulation(faults=faults), "run_dir": folder}
+        return DWFKMeans(3, **words)
+
+    with pytest.raises(RefusedError, match=r"policy:losses.*\(losses=3\)"):
+        model(None, tmp_path / "run").fit(clients)
+    resumed = model(100, tmp_path / "run").resume(clients)
+    assert resumed.n_iter_ == 10
+    assert model(100, None).fit(clients).n_iter_ == 10
+
+
+@pytest.mark.parametrize(("n", "losses"), [(3, 3), (30, 3), (31, 4), (100, 10), (1001, 101)])
+def test_a_tenth_of_the_clients_and_at_least_three_may_be_lost_by_default(n: int, losses: int) -> None:
+    assert Masked().terms(n, n, 1).losses == losses
+
+
+@pytest.mark.parametrize("losses", [-1, 1.5, True, "3"])
+def test_a_wrong_number_is_an_error_that_names_it(losses: Any) -> None:
+    with pytest.raises(ArgumentError, match="losses"):
+        Masked(losses=losses)
