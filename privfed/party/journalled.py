@@ -228,7 +228,7 @@ class JournalStore:
     def save(self, state: Any) -> None:
         """Keep a value; of a state also how often clients were lost."""
         if isinstance(state, CountsLosses):
-            self._fit.counted(state.lost)
+            self._fit.counted(state.losses_so_far)
         kept = state if self._codec is None else self._codec.to_bytes(state)
         content = {"spent": state} if self._codec is None else {}
         self._fit.write(self._column, {self._column: kept}, **content)

@@ -166,7 +166,7 @@ class State(_Hidden, frozen=True):
     losses: Losses = Losses()
 
     @property
-    def lost(self) -> int:
+    def losses_so_far(self) -> int:
         """How often clients were lost so far; a party's journal keeps it over all its fits."""
         return (self.losses if self.keys is None else self.keys.losses).count
 

@@ -251,10 +251,10 @@ def test_noised_sums_are_paid_in_the_journal(tmp_path: Path) -> None:
 class Lossy:
     """The state of a client's side that counts losses."""
 
-    lost: int
+    losses_so_far: int
 
     def to_bytes(self, value: Any) -> bytes:
-        return bytes([value.lost])
+        return bytes([value.losses_so_far])
 
     def from_bytes(self, data: bytes) -> Any:
         return Lossy(data[0])

@@ -81,7 +81,7 @@ class CountsLosses(Protocol):
     """A client's state that says how often clients were lost in its fit."""
 
     @property
-    def lost(self) -> int:
+    def losses_so_far(self) -> int:
         """How often, over all set-ups."""
 
 

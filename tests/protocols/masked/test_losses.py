@@ -104,7 +104,7 @@ def test_a_new_set_up_goes_on_counting() -> None:
     assert run.state(3).keys.pending is not None
     assert closed(run.state(3)).losses == Losses(1, ())
     assert closed(closed(run.state(3))) == closed(run.state(3))
-    assert closed(run.state(0)).lost == run.state(0).lost == 1
+    assert closed(run.state(0)).losses_so_far == run.state(0).losses_so_far == 1
 
 
 AGREED = Configuration(
