@@ -132,6 +132,10 @@ REMEDIES = {
         "A client that runs the algorithm itself must seed it to the same last bit, and its known answers "
         "differ: give all parties the same versions of privfed and numpy"
     ),
+    "policy:verified": (
+        'Clients insist on verified totals (protocol="masked-verified"), or refuse them, since every client '
+        "then reads every total"
+    ),
     "policy:algorithm": (
         "Clients list the algorithms that they take part in, as the configuration names them"
     ),

@@ -81,6 +81,9 @@ from privfed.protocols.setup.sizes import FULL_GRAPH
 MAX_PREPARED = 4
 """Most future sums that a client holds key material for."""
 
+MOST_STORIES = 16
+"""Sums since the last total of which a client remembers who was said to be lost."""
+
 _STAGES: dict[type[Message], str] = {
     PrepareRequest: "prepare",
     LeadRequest: "prepare",
@@ -372,6 +375,7 @@ class MaskedClient:
         locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
         if self._verifier is not None:
             story = Story(number, tuple(good), tuple(dead))
-            keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, story=story))
+            stories = (*keys.chain.stories, story)[-MOST_STORIES:]
+            keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, stories=stories))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)
         return keys, Unmasking(left_out, of_good[:, ANSWER].tobytes(), locked, preparations)

@@ -98,7 +98,7 @@ class Chain(_Hidden, frozen=True):
         head: head of the hash chain over all totals so far, 32 bytes.
         opened: index of the last of them, -1 before.
         number: its number, 0 before.
-        story: what the client was told of the last sum that it helped to open, until the total comes.
+        stories: what the client was told of sums that it helped to open since the last total.
         rows: digest of contributors -> how many rows they hold, from sums that count all of them.
     """
 
@@ -107,7 +107,7 @@ class Chain(_Hidden, frozen=True):
     head: bytes = b""
     opened: int = -1
     number: int = 0
-    story: Story | None = None
+    stories: tuple[Story, ...] = ()
     rows: dict[bytes, float] = {}
 
 

@@ -149,13 +149,14 @@ class Verifier:
         checked = _checked(chain.secret, place, one, cohort.members, posed.question)
         if checked is None:
             raise _wrong(one)
-        self._check_story(chain.story, one, cohort)
+        for story in chain.stories:
+            self._check_story(story, one, cohort)
         rows = chain.rows if checked.rows is None else {**chain.rows, checked.whose: checked.rows}
         if not counts_plausible(posed.question, checked, rows.get(checked.whose)):
             raise _wrong(one)
         self._replica.tell(one.index, checked.total)
         changed = {"head": checked.head, "opened": one.index, "number": one.number, "rows": rows}
-        return msgspec.structs.replace(chain, story=None, **changed)
+        return msgspec.structs.replace(chain, stories=(), **changed)
 
     def _check_lists(self, one: OpenedSum, cohort: Cohort) -> None:
         """Check who is said to be prepared and in the total: enough clients, all of them prepared.
@@ -170,13 +171,13 @@ class Verifier:
         if sum(one.contributors) < needed_to_open(n, self._agreement.configuration.terms):
             raise _wrong(one)
 
-    def _check_story(self, story: Story | None, one: OpenedSum, cohort: Cohort) -> None:
+    def _check_story(self, story: Story, one: OpenedSum, cohort: Cohort) -> None:
         """Check that who is in the total is whom this client was told when it helped to open it.
 
         Raises:
             IntegrityError: the server told other clients another story.
         """
-        if story is None or story.number != one.number:
+        if story.number != one.number:
             return
         there = [one.contributors[cohort.place[j]] for j in (*story.living, *story.dead)]
         if there != [1] * len(story.living) + [0] * len(story.dead):

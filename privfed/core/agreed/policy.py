@@ -29,6 +29,8 @@ class ClientPolicy(Insisted):
         min_clients: fewest clients in the list, and in a cohort, that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
         min_colluders: how many colluding clients its sums must at least withstand.
+        verified: whether clients must verify totals that the server opens (True), which shows every client
+            every total, or must not (False); None accepts both.
         max_sums: most sums that it answers in a fit; None to accept the configuration's number.
         domain: domain that every question's ranges must equal; None to accept the configuration's.
         fixed_cohorts: join only where cohorts are fixed groups of clients, so that no combination of totals
@@ -69,6 +71,7 @@ class ClientPolicy(Insisted):
     min_clients: int = 1
     min_honest: int = 1
     min_colluders: int = 0
+    verified: bool | None = None
     max_sums: int | None = None
     domain: Domain | None = None
     fixed_cohorts: bool = False
@@ -88,6 +91,8 @@ class ClientPolicy(Insisted):
         for name in ("undeclared", "fixed_cohorts", "probing_guard"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(f"{name} must be True or False, got {name}={getattr(self, name)!r}.")
+        if not (self.verified is None or isinstance(self.verified, bool)):
+            raise ArgumentError(f"verified must be None, True or False, got verified={self.verified!r}.")
         if self.domain is not None and not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"domain must be None or a Box or Ball, got domain={self.domain!r}.")
         self._check_questions()
@@ -143,6 +148,8 @@ class ClientPolicy(Insisted):
             return "policy:min_honest"
         if terms.colluders < self.min_colluders:
             return "policy:min_colluders"
+        if self.verified is not None and terms.verified != self.verified:
+            return "policy:verified"
         if self.max_sums is not None and terms.max_sums > self.max_sums:
             return "policy:max_sums"
         if self.fixed_cohorts and not configuration.cohorts.fixed(len(configuration.clients)):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import Posed
 from privfed.core.stored.messages import Message
 from privfed.engines.faults import Fault
@@ -401,6 +402,16 @@ def test_unverified_clients_take_no_verified_request() -> None:
 def test_slots_and_verified_totals_do_not_go_together() -> None:
     with pytest.raises(ArgumentError, match="slots and verified totals do not go together"):
         Slotted(Masked(verified=True))
+
+
+@pytest.mark.parametrize(("wanted", "over"), [(True, Masked()), (False, Masked(verified=True))])
+def test_a_policy_insists_on_verified_totals_or_refuses_them(wanted: bool, over: Masked) -> None:
+    for accepts in (None, not wanted):
+        Sums(over, 4, policy=ClientPolicy(verified=accepts)).ask()
+    with pytest.raises(RefusedError, match="policy:verified.*every client then reads every total"):
+        Sums(over, 4, policy=ClientPolicy(verified=wanted)).ask()
+    with pytest.raises(ArgumentError, match="verified must be None, True or False, got verified='no'"):
+        ClientPolicy(verified="no")  # type: ignore[arg-type]
 
 
 def test_verified_is_true_or_false() -> None:
