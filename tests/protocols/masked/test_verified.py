@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.secure_sum import Posed
 from privfed.core.stored.messages import Message
 from privfed.engines.faults import Fault
-from privfed.errors import ArgumentError, RefusedError
-from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
+from privfed.errors import RefusedError
+from privfed.protocols import Masked
 from privfed.protocols.crypto.check_words import CHECK_BYTES
 from privfed.protocols.crypto.fixed_point import Grid
-from privfed.protocols.masked.messages import CollectRequest, OpenedSum, VerifiedRequest
+from privfed.protocols.masked.messages import CollectRequest, OpenedSum
 from privfed.protocols.masked.verification import Place, check_of_answer
 from privfed.protocols.masked.verifier import _checked
 from privfed.protocols.setup.posed import PosingSession
@@ -350,76 +349,3 @@ def test_a_sum_that_is_open_is_not_asked_again() -> None:
     run.session.replica.pose(0, Posed(QUESTION.to_bytes(), 0))
     with pytest.raises(RefusedError, match="message"):
         run.federation._drive(server_of(run).sum(QUESTION, 0, 0, (0,)), 0)
-
-
-# --- the clients' secret ---
-
-
-def test_the_secret_of_another_leader_or_client_is_refused() -> None:
-    run = verified(5)
-    run.ask(QUESTION, 0, (0,), Fault(4, "collect"))
-    delivery = delivery_of(run)
-    delivery._boxes[4] = delivery._boxes[3]
-    assert run.ask().contributors == (0, 1, 2, 3)
-    delivery.leader = 2
-    assert run.ask().contributors == (0, 1, 2, 3)
-
-
-def test_the_servers_own_box_is_refused() -> None:
-    run = verified(5)
-    run.ask(QUESTION, 0, (0,), Fault(4, "collect"))
-    delivery_of(run)._boxes[4] = bytes(60)
-    assert run.ask().contributors == (0, 1, 2, 3)
-
-
-def test_the_server_never_holds_the_secret() -> None:
-    run = verified(4)
-    secrets: set[bytes] = set()
-    sent: list[bytes] = []
-    run.engine.change_replies = lambda exchange, replies: (sent.extend(d for _, d in replies), replies)[1]
-    for _ in range(3):
-        run.ask()
-    secrets.update(run.state(i).keys.chain.secret for i in range(4))
-    assert len(secrets) == 1 and not any(secret in data for secret in secrets for data in sent)
-    boxes = delivery_of(run)._boxes.values()
-    assert len({bytes(one) for one in boxes}) == 3
-
-
-def test_unverified_clients_take_no_verified_request() -> None:
-    run = Sums(Masked(), 4)
-    run.ask()
-    session = run.session
-    collect = CollectRequest(0, 1, QUESTION.to_bytes(), bytes(4), b"", b"", b"", ())
-    data = session._channels[0].down(9, "collect", VerifiedRequest(collect, 0, b"", ()))  # type: ignore[attr-defined]
-    before = run.state(0)
-    run.clients[0].handle(data)
-    assert run.state(0) == before
-
-
-# --- what goes with it ---
-
-
-def test_slots_and_verified_totals_do_not_go_together() -> None:
-    with pytest.raises(ArgumentError, match="slots and verified totals do not go together"):
-        Slotted(Masked(verified=True))
-
-
-@pytest.mark.parametrize(("wanted", "over"), [(True, Masked()), (False, Masked(verified=True))])
-def test_a_policy_insists_on_verified_totals_or_refuses_them(wanted: bool, over: Masked) -> None:
-    for accepts in (None, not wanted):
-        Sums(over, 4, policy=ClientPolicy(verified=accepts)).ask()
-    with pytest.raises(RefusedError, match="policy:verified.*every client then reads every total"):
-        Sums(over, 4, policy=ClientPolicy(verified=wanted)).ask()
-    with pytest.raises(ArgumentError, match="verified must be None, True or False, got verified='no'"):
-        ClientPolicy(verified="no")  # type: ignore[arg-type]
-
-
-def test_verified_is_true_or_false() -> None:
-    with pytest.raises(ArgumentError, match="verified must be True or False, got verified='yes'"):
-        Masked(verified="yes")  # type: ignore[arg-type]
-
-
-def test_sums_that_clients_open_take_no_such_word() -> None:
-    for kind in (GroupMasked, CKKS):
-        with pytest.raises(TypeError):
-            kind(verified=True)  # type: ignore[call-arg]
