@@ -31,12 +31,13 @@ from privfed.questions.bounded.bounded_metrics import (
 )
 from privfed.questions.bounded.bounded_sums import (
     CenterSum,
-    DistanceHistogram,
     GridSums,
     HashSums,
     RelativeSums,
     SizeSums,
 )
+from privfed.questions.bounded.shells import DistanceHistogram
+from privfed.questions.bounded.slabs import SlabSums
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.cells import CellSums
 from privfed.questions.client_sizes import ClientSizes
@@ -184,6 +185,9 @@ EXAMPLES: dict[str, Make] = {
     "GridSums": lambda r, c: GridSums(
         ranges=r, radius=0.5 * _reach(r), per_axis=3 if r.n_features < 4 else 2
     ),
+    "SlabSums": lambda r, c: SlabSums(
+        ranges=r, center=c[0], radius=_reach(r), axis=np.ones(r.n_features), reach=_reach(r), n_slabs=5
+    ),
     "GridSums-cut": lambda r, c: GridSums(
         ranges=r,
         radius=0.5 * _reach(r),
@@ -237,6 +241,7 @@ RECORD_WISE = {
     "DistanceHistogram",
     "HashSums",
     "GridSums",
+    "SlabSums",
     "RelativeSums",
     "RowSums",
     "NearSums",

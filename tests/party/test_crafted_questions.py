@@ -19,7 +19,11 @@ from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.federation.over import open_over
 from privfed.federation.simulation import Simulation
-from privfed.questions.bounded.bounded_sums import DistanceHistogram, GridSums, HashSums
+from privfed.questions.bounded.bounded_sums import (
+    GridSums,
+    HashSums,
+)
+from privfed.questions.bounded.shells import DistanceHistogram
 from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointSums

@@ -30,12 +30,13 @@ from privfed.questions.bounded.bounded_metrics import (
 )
 from privfed.questions.bounded.bounded_sums import (
     CenterSum,
-    DistanceHistogram,
     GridSums,
     HashSums,
     RelativeSums,
     SizeSums,
 )
+from privfed.questions.bounded.shells import DistanceHistogram
+from privfed.questions.bounded.slabs import SlabSums
 
 MOST_ROWS = 1 << 20
 N_LABELS = 3
@@ -190,6 +191,14 @@ BOUNDED: dict[type[Question], Made] = {
         center=draw.points(ranges, 1)[0],
         radius=draw.length(ranges),
         normals=draw.points(ranges, int(draw.rng.integers(0, 5))),
+    ),
+    SlabSums: lambda draw, ranges: SlabSums(
+        ranges=ranges,
+        center=draw.points(ranges, 1)[0],
+        radius=draw.length(ranges),
+        axis=draw.points(ranges, 1)[0],
+        reach=draw.length(ranges),
+        n_slabs=int(draw.among([1, 2, 30, 1 << 17])),
     ),
     GridSums: lambda draw, ranges: _grid(draw, ranges),
     RelativeSums: _from_centers(RelativeSums),

@@ -11,7 +11,12 @@ from privfed.core.asking.question import ClientData, Question
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.privacy.bounds import RecordBounded, step_of
-from privfed.questions.bounded.bounded_sums import DistanceHistogram, GridSums, RelativeSums, SizeSums
+from privfed.questions.bounded.bounded_sums import (
+    GridSums,
+    RelativeSums,
+    SizeSums,
+)
+from privfed.questions.bounded.shells import DistanceHistogram
 from tests.core.question_examples import EXAMPLES
 from tests.default_run import examples
 

@@ -31,11 +31,12 @@ from privfed.algorithms.private.grids import (
 from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.justified import GRID_FEATURES
-from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape
+from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Total
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.weighted_kmeans import weighted_kmeans
-from privfed.questions.bounded.bounded_sums import HashSums
+from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
+from privfed.questions.bounded.slabs import SlabSums
 from privfed.questions.cells import drawn_normals, normals_rule
 
 # How these constants, and those of `privfed.algorithms.private.kmeans`, were found is said in
@@ -51,6 +52,10 @@ WIDE_SHARE = 0.12
 
 LEAST_WIDE, MOST_WIDE = 1.4, 8.0
 """Least and most centers of the wide round, for each cluster."""
+
+MOST_SLABS, SLABS_REACH, ON_A_LINE = 6, 1.5, 0.9
+"""Most slabs for each cluster; how far they reach, in units of the rows' radius; and which share of the
+variance of the cells must lie along one direction, for rows to be on a line."""
 
 CELLS_PER_CENTER = 1.1
 """Least points of the coreset for each center of the wide round."""
@@ -137,7 +142,12 @@ def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) 
     d = len(scale.center)
     normals = drawn_normals(d, n_planes, rng)
     question = HashSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, normals=normals)
-    counts_share = _cell_share(d)
+    return (yield from _averaged(scale, question, share, single=n_planes == 0))
+
+
+def _averaged(scale: Scale, question: SumsInCells, share: float, *, single: bool) -> Conversation[Coreset]:
+    """Ask for cells with offsets from the scale's center, and keep the denoised means of those with rows."""
+    counts_share = _cell_share(len(scale.center))
     weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}
     total = yield Ask(question, purpose="coreset", weights=weights)
     counts, noise = total.statistics["count"], _stds(total)
@@ -147,7 +157,32 @@ def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) 
     held = np.maximum(counts[kept], max(2.0 * noise["count"], 1.0))
     offsets = denoised(total.statistics["sum"][kept], noise["sum"]) / held[:, None]
     points = _inside(scale, scale.center + clipped(offsets, scale.radius))
-    return Coreset(points, held, noise["sum"], n_planes == 0, True, share)
+    return Coreset(points, held, noise["sum"], single, True, share)
+
+
+def slabbed(scale: Scale, found: Coreset, n_clusters: int) -> Conversation[Coreset | None]:
+    """Cut rows that lie along a line into slabs across it; None where they do not, or noise allows few slabs.
+
+    All hyperplanes through a point cut a line at that point, so that two cells hold all rows. For two
+    clusters that is enough.
+    """
+    offsets = (found.points - scale.center) * np.sqrt(found.weights)[:, None]
+    _, values, right = np.linalg.svd(offsets, full_matrices=False)
+    share = float(np.square(values[0]) / max(np.square(values).sum(), np.finfo(float).tiny))
+    n_slabs = int(min(MOST_SLABS * n_clusters, scale.n_rows / _least_rows(scale, WIDE_SHARE)))
+    if n_clusters <= 2 or share < ON_A_LINE or n_slabs < LEAST_WIDE * n_clusters:
+        return None
+    words = {"axis": right[0], "reach": SLABS_REACH * scale.radius, "n_slabs": n_slabs}
+    question = SlabSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, **words)
+    return (yield from _averaged(scale, question, WIDE_SHARE, single=False))
+
+
+def slab_phase(frame: Frame, n_clusters: int) -> Phase:
+    """Return what `slabbed` asks, which may be left out."""
+    d, radius = frame.ranges.n_features, radius_rule(frame)
+    slabs, reach = Within(1, max(1, MOST_SLABS * n_clusters)), Within(0.0, SLABS_REACH * radius.high)
+    form = Form(SlabSums, center=Shape(d), radius=radius, axis=Shape(d), reach=reach, n_slabs=slabs)
+    return Phase(form, least=0)
 
 
 def denoised(sums: FloatArray, noise: float) -> FloatArray:

@@ -35,6 +35,8 @@ from privfed.algorithms.private.coreset import (
     coreset,
     coreset_phases,
     count_share,
+    slab_phase,
+    slabbed,
     wide_clusters,
 )
 from privfed.algorithms.private.points import BoolArray, Coreset
@@ -138,7 +140,12 @@ def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversati
     """Find a coreset and, where a wide round is worthwhile, refine it."""
     found = yield from coreset(scale, n_clusters, rng)
     start = begun(scale, found, n_clusters)
-    if found.hashed and wide_clusters(scale, n_clusters):
+    wide = found.hashed and wide_clusters(scale, n_clusters)
+    few = found.hashed and len(found.points) < n_clusters
+    slabs = (yield from slabbed(scale, found, n_clusters)) if wide or few else None
+    if slabs is not None:
+        return begun(replace(scale, spent=start.spent), slabs, n_clusters)
+    if wide:
         return (yield from _widened(start, found, n_clusters, rng))
     return start
 
@@ -244,7 +251,7 @@ class PrivateKMeans:
         if len(frame.middle) <= GRID_FEATURES:
             return (*cells, rounds)
         wide = round_phase(frame, (int(LEAST_WIDE * k), int(MOST_WIDE * k)), 1, least=0)
-        return (*cells, wide, rounds)
+        return (*cells, slab_phase(frame, k), wide, rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""

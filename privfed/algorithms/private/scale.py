@@ -21,7 +21,11 @@ from privfed.core.roles.conversation import Ask, Conversation, Setting
 from privfed.core.values.domain import Ball, FloatArray, Ranges
 from privfed.core.values.guarantee import Neighbours, Unit
 from privfed.errors import PrivacyError
-from privfed.questions.bounded.bounded_sums import SHELLS_PER_OCTAVE, CenterSum, DistanceHistogram, SizeSums
+from privfed.questions.bounded.bounded_sums import (
+    CenterSum,
+    SizeSums,
+)
+from privfed.questions.bounded.shells import SHELLS_PER_OCTAVE, DistanceHistogram
 from privfed.questions.ranges import MOST_ROWS
 
 SHARES = {"rows": 0.006, "spread": 0.009, "center": 0.03, "shells": 0.015, "distance": 0.01}

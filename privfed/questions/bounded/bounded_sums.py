@@ -52,9 +52,6 @@ MOST_CELLS = 1 << 17
 MOST_CUTS = 64
 """Most parts of a grid's cell along an axis."""
 
-SHELLS_PER_OCTAVE = 3
-"""Shells of a histogram of distances in which the radius halves."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SumsInCells(Question):
@@ -179,7 +176,7 @@ def check_point(point: FloatArray, ranges: Ranges) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _FromPoint(OffsetSums):
+class FromPoint(OffsetSums):
     """Questions about offsets from one public point.
 
     Args:
@@ -204,7 +201,7 @@ class _FromPoint(OffsetSums):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SizeSums(_FromPoint):
+class SizeSums(FromPoint):
     """Ask for the number of rows and the sum of their distances from a point."""
 
     asks: ClassVar[tuple[str, ...]] = ("count", "distance")
@@ -212,7 +209,7 @@ class SizeSums(_FromPoint):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CenterSum(_FromPoint):
+class CenterSum(FromPoint):
     """Ask for the sum of all clipped offsets from a point."""
 
     asks: ClassVar[tuple[str, ...]] = ("sum",)
@@ -220,42 +217,7 @@ class CenterSum(_FromPoint):
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DistanceHistogram(_FromPoint):
-    """Ask for counts of rows in shells around a point, and the sum of all distances from it.
-
-    Shells get thinner inwards, by a third of an octave each, so that one question finds the scale of rows
-    that fill the radius as well as of rows that lie close to the point.
-
-    Args:
-        n_bins: number of shells; the first also counts rows beyond the radius, the last is a ball.
-    """
-
-    asks: ClassVar[tuple[str, ...]] = ("count", "distance")
-    n_bins: int
-
-    @property
-    def n_cells(self) -> int:
-        """Number of shells."""
-        return self.n_bins
-
-    def edges(self) -> FloatArray:
-        """Return the outer radius of each shell, descending, float64 of shape (n_bins,)."""
-        # Thinner shells than a millionth of the radius are none: the last ones are empty then.
-        octaves = np.minimum(np.arange(self.n_bins) / SHELLS_PER_OCTAVE, 20.0)
-        edges: FloatArray = self.radius * np.exp2(-octaves)
-        return edges
-
-    def place(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return each row's shell, and its offset."""
-        offsets = rows - self.center
-        # Compared with edges rather than by a logarithm, which need not be exact to the last bit.
-        inside = np.searchsorted(self.edges()[:0:-1], lengths(offsets))
-        return self.n_bins - 1 - inside, offsets
-
-
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HashSums(_FromPoint):
+class HashSums(FromPoint):
     """Ask for counts, and sums of offsets from a point, in cells between hyperplanes through it.
 
     Args:

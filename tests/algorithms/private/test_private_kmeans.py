@@ -20,6 +20,7 @@ from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Ball, Box, Domain, Ranges
 from privfed.errors import PrivacyError
 from privfed.numerics.distances import squared_distances
+from privfed.questions.bounded.slabs import SlabSums
 from privfed.questions.client_sizes import ClientSizes, typical_size
 
 RNG = np.random.default_rng(1)
@@ -107,6 +108,20 @@ def test_rows_in_a_corner_of_the_domain_are_clustered_as_well_as_rows_that_fill_
         for seed in range(5)
     ]
     assert np.median([relative_cost(rows, centers, best) for centers in found]) < 1.02
+
+
+@pytest.mark.parametrize("budget", [0.056, 0.7])
+def test_rows_along_a_line_are_cut_into_slabs_across_it(budget: float) -> None:
+    rng = np.random.default_rng(11)
+    direction = rng.standard_normal(20) / np.sqrt(20.0)
+    best = np.linspace(-2.0, 2.0, 8)[:, None] * direction
+    rows = best[rng.integers(8, size=5000)] + 0.06 * rng.standard_normal((5000, 1)) * direction
+    algorithm, found = PrivateKMeans(n_clusters=8), []
+    for seed in range(5):
+        outcome, asks = driven(algorithm.run(setting(Box(-1, 1), d=20)), noisy(rows, budget, seed))
+        assert sum(isinstance(ask.question, SlabSums) for ask in asks) == 1
+        found.append(relative_cost(rows, outcome.centers, best))
+    assert np.median(found) < 1.1
 
 
 def test_clusters_within_clusters_are_found_by_cutting_cells() -> None:

@@ -20,13 +20,13 @@ from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.questions.bounded.bounded_sums import (
     CenterSum,
-    DistanceHistogram,
     GridSums,
     HashSums,
     OffsetSums,
     RelativeSums,
     SizeSums,
 )
+from privfed.questions.bounded.shells import DistanceHistogram
 from tests.attacks.posterior.noisy_figures import mixed
 from tests.default_run import examples
 from tests.some import some
