@@ -11,6 +11,7 @@ from typing import Literal
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.baselines import LloydBaseline
+from privfed.algorithms.private.evolution import PrivateEvolution
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
@@ -21,12 +22,15 @@ from privfed.estimators.common.checks import check_integer
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.privacy.privacy import Privacy
 
+BASELINES = ("fastlloyd", "lloyd", "pe")
+"""Methods for comparison."""
+
 
 @parameters
 class DPKMeans(FederatedClusterer):
     """k-means under differential privacy, over any secure sum.
 
-    Spends one budget on at most 13 noised sums: on where the rows lie, on a weighted coreset, and on two to
+    Spends one budget on at most 22 noised sums: on where the rows lie, on a weighted coreset, and on two to
     eight Lloyd rounds, as many as are useful under the noise.
 
     Attributes:
@@ -40,10 +44,11 @@ class DPKMeans(FederatedClusterer):
         BudgetError: a sum had to be asked again, and no budget was kept for that (`Privacy(spare=...)`).
     """
 
-    method: Literal["coreset", "fastlloyd", "lloyd"] = parameter(
+    method: Literal["coreset", "fastlloyd", "lloyd", "pe"] = parameter(
         default="coreset",
         text='"coreset", or as baselines "fastlloyd" and "lloyd": a start without a look at the data and two '
-        "to seven Lloyd rounds (`privfed.algorithms.private.baselines`).",
+        'to seven Lloyd rounds (`privfed.algorithms.private.baselines`); or "pe", Private Evolution: rows '
+        "vote for candidates (`privfed.algorithms.private.evolution`).",
     )
     protocol: str | SecureSum = parameter(
         default="masked",
@@ -63,14 +68,16 @@ class DPKMeans(FederatedClusterer):
             raise ArgumentError(
                 "DPKMeans needs privacy=Privacy(...); without differential privacy use DWFKMeans."
             )
-        if self.method in ("fastlloyd", "lloyd") and self.privacy.unit == Unit.CLIENT:
+        if self.method in BASELINES and self.privacy.unit == Unit.CLIENT:
             raise PrivacyError(
                 f'method={self.method!r} is a baseline for unit="record"; use method="coreset".'
             )
         if self.method in ("fastlloyd", "lloyd"):
             return LloydBaseline(n_clusters=self.n_clusters, method=self.method, seed=seed)
+        if self.method == "pe":
+            return PrivateEvolution(n_clusters=self.n_clusters, seed=seed)
         if self.method != "coreset":
             raise ArgumentError(
-                f'method must be "coreset", "fastlloyd" or "lloyd", got method={self.method!r}.'
+                f'method must be "coreset", "fastlloyd", "lloyd" or "pe", got method={self.method!r}.'
             )
         return PrivateKMeans(n_clusters=self.n_clusters, seed=seed)

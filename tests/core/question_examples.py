@@ -12,6 +12,7 @@ from privfed.algorithms.local_centers.fkm import SeededMeans, SteppedMeans
 from privfed.algorithms.local_centers.kfed import LocalCentroids
 from privfed.algorithms.private.baselines import NearSums, RowSums
 from privfed.algorithms.private.clients import ClientLengths, ClientShares
+from privfed.algorithms.private.evolution import NearestCounts
 from privfed.algorithms.private.moments import SquareSum
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
 from privfed.algorithms.starts.starts import KMeansCentroids
@@ -198,6 +199,7 @@ EXAMPLES: dict[str, Make] = {
     ),
     "RelativeSums": lambda r, c: RelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
     "RowSums": lambda r, c: RowSums(ranges=r, centers=c, radius=_reach(r), origin=c[0]),
+    "NearestCounts": lambda r, c: NearestCounts(ranges=r, centers=c, radius=_reach(r)),
     "NearSums": lambda r, c: NearSums(ranges=r, centers=c, radius=0.2 * _reach(r)),
     "SquareSum": lambda r, c: SquareSum(ranges=r, center=c[0], radius=_reach(r) ** 2),
     "FuzzyRelativeSums": lambda r, c: FuzzyRelativeSums(ranges=r, centers=c, radius=0.2 * _reach(r), m=1.7),
@@ -245,6 +247,7 @@ RECORD_WISE = {
     "RelativeSums",
     "RowSums",
     "NearSums",
+    "NearestCounts",
     "SquareSum",
     "FuzzyRelativeSums",
     "BoundedInertia",

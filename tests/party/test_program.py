@@ -116,7 +116,7 @@ PRIVATE: list[tuple[type, dict[str, object], str]] = [
     *((privfed.DPKMeans, {}, unit) for unit in ("record", "client")),
     (privfed.DWFKMeans, {"local_iter": 1, "init": "random"}, "record"),
     (privfed.DWFKMeans, {"local_iter": 1, "init": ARRAY}, "client"),
-    *((privfed.DPKMeans, {"method": method}, "record") for method in ("lloyd", "fastlloyd")),
+    *((privfed.DPKMeans, {"method": method}, "record") for method in ("lloyd", "fastlloyd", "pe")),
     (privfed.DWFKMeans, {"local_iter": 1}, "record"),
     (privfed.DWFKMeans, {"local_iter": 3, "momentum": 0.3}, "client"),
     (privfed.EWFKMeans, {"local_iter": 2}, "client"),

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from privfed.algorithms.private.baselines import NearSums, RowSums
+from privfed.algorithms.private.evolution import NearestCounts
 from privfed.algorithms.private.moments import SquareSum
 from privfed.algorithms.private.steps import FuzzyRelativeSums
 from privfed.core.asking.question import ClientData, Question, question_from_bytes
@@ -203,6 +204,7 @@ BOUNDED: dict[type[Question], Made] = {
     GridSums: lambda draw, ranges: _grid(draw, ranges),
     RelativeSums: _from_centers(RelativeSums),
     NearSums: _from_centers(NearSums),
+    NearestCounts: _from_centers(NearestCounts),
     RowSums: lambda draw, ranges: RowSums(
         ranges=ranges,
         centers=draw.centers(ranges),

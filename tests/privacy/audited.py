@@ -100,6 +100,7 @@ RECORD: dict[str, Run] = {
     "DPKMeans": estimator(DPKMeans(K)),
     "DPKMeans, fastlloyd": estimator(DPKMeans(K, method="fastlloyd")),
     "DPKMeans, lloyd": estimator(DPKMeans(K, method="lloyd")),
+    "DPKMeans, pe": estimator(DPKMeans(K, method="pe")),
     "DWFKMeans": estimator(DWFKMeans(K, local_iter=1, learning_rate=0.8, momentum=0.3)),
     "WFKMeans": estimator(WFKMeans(K, local_iter=1)),
     "FederatedMiniBatchKMeans": estimator(FederatedMiniBatchKMeans(K, momentum=0.5)),

@@ -184,7 +184,7 @@ def gridded(
     total = yield from _counted(
         GridSums(ranges=ranges, per_axis=per_axis, radius=reach, low=low, high=high), share
     )
-    kept = np.flatnonzero(total.counts > max(KEPT * total.count_noise, 1.0))
+    kept = np.flatnonzero(total.counts > max(_least(len(total.counts)) * total.count_noise, 1.0))
     if len(kept) < n_clusters:
         kept = np.sort(np.argsort(-total.counts, kind="stable")[: n_clusters + 1])
     return _kept(total, kept, len(total.counts)), total
@@ -201,12 +201,14 @@ def cut(
         return None
     finer = yield from _counted(replace(question, cuts=cuts), CUT_SHARE)
     owners = finer.question.owners()
-    parts = np.flatnonzero((cuts[owners] > 1.0) & (finer.counts > max(KEPT * finer.count_noise, 1.0)))
-    small = _kept(finer, parts, int((cuts[owners] > 1.0).sum()))
-    # What a cell holds beyond its kept parts stays at the cell.
+    tried = int((cuts[owners] > 1.0).sum())
+    least = max(_least(tried) * finer.count_noise, 1.0)
+    small = _kept(finer, np.flatnonzero((cuts[owners] > 1.0) & (finer.counts > least)), tried)
+    # A cell most of whose rows lie in no kept part stays a point of its own.
     rest = total.counts - np.bincount(small.cells, small.weights, len(cuts))
     noise = total.count_noise**2 + np.bincount(small.cells, minlength=len(cuts)) * finer.count_noise**2
-    left = np.flatnonzero((cuts > 1.0) & (rest > np.maximum(_level(len(cuts)) * np.sqrt(noise), 1.0)))
+    lost = (rest > 0.5 * total.counts) & (rest > np.maximum(_level(len(cuts)) * np.sqrt(noise), 1.0))
+    left = np.flatnonzero((cuts > 1.0) & lost)
     whole = Kept(
         left,
         question.middles()[left],
@@ -266,6 +268,12 @@ def _joined(*several: Kept) -> Kept:
 
 def _size(question: GridSums) -> float:
     return float(np.linalg.norm(question.widths)) / sqrt(12.0)
+
+
+def _least(n_cells: int) -> float:
+    """Return the least count of a cell to be kept: of many cells noise alone should fill about one."""
+    least: float = max(KEPT, norm.isf(1.0 / max(n_cells, 2)))
+    return least
 
 
 def _level(n_cells: int) -> float:

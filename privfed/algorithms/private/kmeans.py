@@ -1,6 +1,6 @@
 """k-means under differential privacy, from noised sums only.
 
-At unit "record" it asks for at most 21 sums, usually 13: the number of rows, their centre and radius
+At unit "record" it asks for at most 22 sums, usually 13: the number of rows, their centre and radius
 (`privfed.algorithms.private.scale`; again where they fill a small part of the domain), a coreset
 (`.coreset`), then perhaps a finer grid or, in many dimensions, a round with several times as many centers as
 clusters, and two to eight Lloyd rounds (`.rounds`), fewer where noise is high. At unit "client" there are two

@@ -45,6 +45,7 @@ PLACES = {
     "LocalMovements": "privfed.algorithms.private.steps",
     "MiniBatchMovements": "privfed.algorithms.kmeans.minibatch",
     "NearSums": "privfed.algorithms.private.baselines",
+    "NearestCounts": "privfed.algorithms.private.evolution",
     "Noised": "privfed.privacy.noised",
     "PointCells": "privfed.questions.local_points",
     "PointCount": "privfed.questions.gathered",
