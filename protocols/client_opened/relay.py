@@ -28,10 +28,10 @@ from privfed.protocols.client_opened.bindings import channel_key, needed
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.crypto.keys import SERVER, agree, bound, new_secret, public_key
-from privfed.protocols.setup.advertising import read_advertisement
+from privfed.protocols.setup.advertising import advertise_request, read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest
+from privfed.protocols.setup.messages import Envelope, Listed, RosterRequest
 from privfed.protocols.setup.posed import MAX_BEHIND
 from privfed.protocols.setup.rules import bitmap
 
@@ -93,7 +93,7 @@ class Relay:
 
     def _advertised(self, fit: bytes) -> Steps[tuple[Listed, ...]]:
         asked = [i for i in self._everyone if i not in self._lost]
-        request = encode(AdvertiseRequest(fit, self._agreement.digest))
+        request = encode(advertise_request(self._agreement, self._identity, fit))
         replies = yield Exchange("advertise", 0, dict.fromkeys(asked, request))
         read, rejected = gather(
             replies, asked, lambda i, data: read_advertisement(self._agreement, i, self._name(i), data, fit)

@@ -39,6 +39,7 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
+from privfed.protocols.setup.advertising import check_request
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, RosterRequest
@@ -74,16 +75,17 @@ class GroupSetup:
             MessageError: the fit is set up already.
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
-        if not equal(message.agreement, agreement.digest):
-            raise PolicyError("agreement")
+        known = equal(state.agreement, agreement.digest)
+        check_request(agreement, message, state.begun if known and not again else ())
         admit_configuration(agreement.configuration, self._policy)
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        state = closed(state) if equal(state.agreement, agreement.digest) else State()
+        state = closed(state) if known else State()
+        begun = state.begun if again else (*state.begun, message.fit)
         advertised = msgspec.structs.replace(
-            state, fit=message.fit, key=key, agreement=agreement.digest, reply_to=b"", reply=b""
+            state, fit=message.fit, key=key, agreement=agreement.digest, reply_to=b"", reply=b"", begun=begun
         )
         return advertised, Advertisement(public_key(key), self._identity.sign(signed))
 

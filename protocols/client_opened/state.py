@@ -62,6 +62,7 @@ class State(_Hidden, frozen=True):
         group: the keys of the fit, from the roster on.
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
+        begun: identifiers of the agreement's fits so far; none is begun again.
     """
 
     fit: bytes = b""
@@ -74,6 +75,7 @@ class State(_Hidden, frozen=True):
     group: Group | None = None
     reply_to: bytes = b""
     reply: bytes = b""
+    begun: tuple[bytes, ...] = ()
 
 
 def closed(state: State) -> State:
@@ -90,5 +92,5 @@ def closed(state: State) -> State:
     return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost)
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 1)
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 2)
 """How a state is stored on the client's own disk."""

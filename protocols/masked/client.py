@@ -65,6 +65,7 @@ from privfed.protocols.masked.state import (
 )
 from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
+from privfed.protocols.setup.advertising import check_request
 from privfed.protocols.setup.bindings import part, session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
@@ -171,15 +172,18 @@ class MaskedClient:
         arrived, and a refusal after that: an unauthenticated message must not close its own fit.
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
-        if not equal(message.agreement, agreement.digest):
-            raise PolicyError("agreement")
+        known = equal(state.agreement, agreement.digest)
+        check_request(agreement, message, state.begun if known and not again else ())
         admit_configuration(agreement.configuration, self._policy)
         if again and state.keys is not None:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
         signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        before = closed(state) if equal(state.agreement, agreement.digest) else State()
-        advertised = msgspec.structs.replace(before, fit=message.fit, key=key, agreement=agreement.digest)
+        before = closed(state) if known else State()
+        begun = before.begun if again else (*before.begun, message.fit)
+        advertised = msgspec.structs.replace(
+            before, fit=message.fit, key=key, agreement=agreement.digest, begun=begun
+        )
         return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:

@@ -42,10 +42,10 @@ from privfed.protocols.masked.messages import (
     Upload,
 )
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.setup.advertising import read_advertisement
+from privfed.protocols.setup.advertising import advertise_request, read_advertisement
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, Listed, RosterRequest, Slot
+from privfed.protocols.setup.messages import Envelope, Listed, RosterRequest, Slot
 from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import sizes
 
@@ -75,7 +75,7 @@ class MaskedSession:
     def open(self) -> Steps[None]:
         """Collect keys, then relay the list of clients; the first cohorts prepare in that same exchange."""
         everyone, fit, key = range(len(self._agreement.configuration.clients)), new_secret(), new_secret()
-        request = encode(AdvertiseRequest(fit, self._agreement.digest))
+        request = encode(advertise_request(self._agreement, self._identity, fit))
         replies = yield Exchange("advertise", 0, dict.fromkeys(everyone, request))
         read, self._rejected = gather(
             replies,

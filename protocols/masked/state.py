@@ -156,6 +156,7 @@ class State(_Hidden, frozen=True):
         answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
             not restart the count.
         losses: how often clients were lost in them.
+        begun: identifiers of the agreement's fits so far; none is begun again.
     """
 
     fit: bytes = b""
@@ -164,6 +165,7 @@ class State(_Hidden, frozen=True):
     agreement: bytes = b""
     answered: int = 0
     losses: Losses = Losses()
+    begun: tuple[bytes, ...] = ()
 
     @property
     def losses_so_far(self) -> int:
@@ -175,10 +177,10 @@ def closed(state: State) -> State:
     """Return the state without the keys of its fit; counts over all set-ups stay."""
     keys = state.keys
     if keys is None:
-        return State(agreement=state.agreement, answered=state.answered, losses=state.losses)
+        return msgspec.structs.replace(state, fit=b"", key=b"")
     # A sum that was answered and never opened counts: whom it left out is not known.
     losses = Losses(keys.losses.count + (keys.pending is not None), keys.losses.away)
-    return State(agreement=state.agreement, answered=keys.answered, losses=losses)
+    return State(agreement=state.agreement, answered=keys.answered, losses=losses, begun=state.begun)
 
 
 CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 2)

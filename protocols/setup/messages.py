@@ -23,10 +23,11 @@ Stage = Literal["prepare", "collect", "unmask"]
 
 
 class AdvertiseRequest(Message, frozen=True):
-    """Begins a fit (down, in clear)."""
+    """Begins a fit, signed by the coordinator (down, in clear)."""
 
     fit: Key
     agreement: Key
+    signature: bytes
 
 
 class Advertisement(Message, frozen=True):

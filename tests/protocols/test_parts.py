@@ -8,8 +8,8 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.stored.messages import decode, encode
 from privfed.errors import ArgumentError, MessageError
 from privfed.protocols import Masked, Slotted
-from privfed.protocols.setup.advertising import read_advertisement
-from privfed.protocols.setup.messages import AdvertiseRequest, Listed
+from privfed.protocols.setup.advertising import advertise_request, read_advertisement
+from privfed.protocols.setup.messages import Listed
 from privfed.protocols.setup.simulated import fresh_agreement
 from privfed.protocols.slotted import PART, ForGroup
 from tests.protocols.federations import Sums
@@ -19,10 +19,10 @@ PROTOCOL, FIT = Slotted(Masked()), bytes(range(32))
 
 def test_a_key_for_the_group_is_no_key_for_the_inner_sum() -> None:
     run = Sums(PROTOCOL, 6)
-    agreement, _, identities = fresh_agreement(run.configuration, range(6))
+    agreement, server, identities = fresh_agreement(run.configuration, range(6))
     group = agreement.of_part(PART)
     side = PROTOCOL.client(agreement, 2, identities[2], ClientPolicy())
-    asked = {one: encode(AdvertiseRequest(FIT, one.digest)) for one in (agreement, group)}
+    asked = {one: encode(advertise_request(one, server, FIT)) for one in (agreement, group)}
     _, inner = side.step(side.initial(), asked[agreement], run.answerer(2))
     _, outer = side.step(side.initial(), encode(ForGroup(asked[group])), run.answerer(2))
     for_group = decode(outer, ForGroup, sender="client", stage="advertise").data

@@ -15,6 +15,7 @@ from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.messages import Joined
 from privfed.protocols.client_opened.session import GroupSession
 from privfed.protocols.crypto.keys import Identity, bound, new_secret, public_key
+from privfed.protocols.setup.advertising import advertise_request
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Listed, RosterRequest
 from tests.protocols.federations import Sums
@@ -26,13 +27,18 @@ N = 5
 def started(**options: Any) -> tuple[Sums, AdvertiseRequest, tuple[Listed, ...]]:
     """Return a federation whose clients have advertised for a fit, and their list."""
     run = Sums(GroupMasked(**options), N)
-    agreement = run.session.relay._agreement  # type: ignore[attr-defined]
-    request = AdvertiseRequest(new_secret(), agreement.digest)
+    request = asking(run)
     listed = []
     for i in range(N):
         one = decode(run.clients[i].handle(encode(request)), Advertisement, sender="", stage="")
         listed.append(Listed(i, one.key, one.signature))
     return run, request, tuple(listed)
+
+
+def asking(run: Sums) -> AdvertiseRequest:
+    """Return a request of the coordinator's that begins another fit."""
+    relay = run.session.relay  # type: ignore[attr-defined]
+    return advertise_request(relay._agreement, relay._identity, new_secret())
 
 
 def roster(run: Sums, request: AdvertiseRequest, listed: tuple[Listed, ...], **changed: Any) -> bytes:
@@ -86,11 +92,36 @@ def test_a_second_list_under_the_same_key_is_refused() -> None:
 
 def test_another_agreement_is_refused_and_a_request_that_comes_again_gets_the_same_key() -> None:
     run, request, listed = started()
-    assert code(run, 1, encode(AdvertiseRequest(new_secret(), bytes(32)))) == "agreement"
+    other = msgspec.structs.replace(request, agreement=bytes(32))
+    assert code(run, 1, encode(other)) == "agreement"
     again = decode(run.clients[1].handle(encode(request)), Advertisement, sender="", stage="")
     assert again.key == listed[1].key
     assert code(run, 1, roster(run, request, listed)) == ""
     assert code(run, 1, encode(request)) == "message"
+
+
+def test_nobody_but_the_coordinator_begins_a_fit_and_an_old_request_begins_none() -> None:
+    # Whoever could send three unsigned messages closed a group's fit, and its agreement, for good.
+    run, request, listed = started()
+    assert code(run, 1, roster(run, request, listed)) == ""
+    before = run.state(1)
+    for forged in (
+        msgspec.structs.replace(request, fit=new_secret()),
+        msgspec.structs.replace(request, fit=new_secret(), signature=Identity.generate().sign(b"?")),
+    ):
+        assert code(run, 1, encode(forged)) == "setup:signature"
+    assert run.state(1) == before
+    assert isinstance(read(run, asking(run)), Advertisement)
+    # The first fit is closed now; its request, heard on the line, closes nothing.
+    before = run.state(1)
+    assert code(run, 1, encode(request)) == "setup:again"
+    assert run.state(1) == before
+
+
+def read(run: Sums, request: AdvertiseRequest) -> Advertisement:
+    reply = run.clients[1].handle(encode(request))
+    advertised: Advertisement = decode(reply, Advertisement, sender="", stage="")
+    return advertised
 
 
 def test_the_lowest_on_the_list_draws_the_secret_and_all_others_get_it() -> None:

@@ -34,11 +34,11 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.pairs import pair_of
 from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
+from privfed.protocols.setup.advertising import advertise_request
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
     Advertisement,
-    AdvertiseRequest,
     Envelope,
     Listed,
     RosterRequest,
@@ -113,7 +113,9 @@ class HostileServer:
 
     def advertise(self, client: int, fit: bytes) -> Listed:
         """Have a client begin a fit."""
-        reply = self.world.ask(client, encode(AdvertiseRequest(fit, self.agreement.digest)))
+        reply = self.world.ask(
+            client, encode(advertise_request(self.agreement, self.world.server_identity, fit))
+        )
         advertisement = decode(reply, Advertisement, sender="client", stage="advertise")
         return Listed(client, advertisement.key, advertisement.signature)
 

@@ -11,11 +11,13 @@ import pytest
 
 from privfed import Box, DWFKMeans, Privacy, Simulation
 from privfed.core.agreed.configuration import Configuration
+from privfed.core.stored.messages import encode
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked
 from privfed.protocols.masked.losses import after_sum, begun, unopened
 from privfed.protocols.masked.state import Losses, closed
+from privfed.protocols.setup.advertising import advertise_request
 from privfed.testing.vectors import Sums
 
 N = 12
@@ -180,3 +182,20 @@ def test_a_tenth_of_the_clients_and_at_least_three_may_be_lost_by_default(n: int
 def test_a_wrong_number_is_an_error_that_names_it(losses: Any) -> None:
     with pytest.raises(ArgumentError, match="losses"):
         Masked(losses=losses)
+
+
+def test_nobody_but_the_coordinator_begins_a_fit_and_an_old_request_begins_none() -> None:
+    run = Sums(Masked(), N)
+    run.ask()
+    session: Any = run.session
+    genuine = advertise_request(session._agreement, session._identity, bytes(range(32)))
+    forged = msgspec.structs.replace(genuine, fit=bytes(32))
+    before = run.state(1)
+    assert b"setup:signature" in run.clients[1].handle(encode(forged))
+    assert run.state(1) == before
+    assert b"setup" not in run.clients[1].handle(encode(genuine))
+    other = advertise_request(session._agreement, session._identity, bytes(32))
+    assert b"setup" not in run.clients[1].handle(encode(other))
+    before = run.state(1)
+    assert b"setup:again" in run.clients[1].handle(encode(genuine))
+    assert run.state(1) == before and before.fit == bytes(32)
