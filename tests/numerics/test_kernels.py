@@ -141,6 +141,17 @@ def test_memory_is_bounded_by_the_rows() -> None:
     assert rows(0) is not None and rows(1) is None
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_groups_of_clients_answer_as_each_alone(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    parts = [points(rng, n, 3, 0) for n in (5, 9, 2, 7)]
+    centers = points(rng, 4 * (4 if own else 1), 3, 0).reshape(-1, 4, 3)
+    monkeypatch.setattr("privfed.numerics.kernels.steps.GROUP_BYTES", 300)
+    counts, sums = step(Stacked.of(parts), centers, choice=Choice(NEVER))
+    expected = literal_step(parts, centers)
+    assert counts.tolist() == expected[0].tolist() and sums.tobytes() == expected[1].tobytes()
+
+
 def test_groups_hold_all_clients_in_order() -> None:
     held = Stacked.of([np.zeros((n, 1 << 16)) for n in (1, 2, 30, 4, 3)])
     assert [one.places.tolist() for one in groups(held)] == [[0, 1], [2], [3, 4]]

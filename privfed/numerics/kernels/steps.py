@@ -74,7 +74,7 @@ def step(
     n_rows = int((stops - starts).sum())
     compiled = choice.compiled(n_rows, k, d)
     if compiled is None:
-        return interpreted.step(held.parts, centers)
+        return _interpreted(held, centers)
     memory, slots = Memory.of(held.stack, number, k), held.places
     rows = held.stack.rows
     if memory is None:
@@ -84,6 +84,17 @@ def step(
         memory = Memory(len(rows), len(starts), k, d)
     _call(compiled, memory, rows, starts, stops, slots, centers)
     return memory.counts[slots], memory.sums[slots]
+
+
+def _interpreted(held: Stacked, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what `step` returns, group by group, so that no copy of all rows is made."""
+    done, first = [], 0
+    for part in groups(held):
+        own = slice(first, first := first + len(part.places))
+        done.append(interpreted.step(part.parts, centers if len(centers) == 1 else centers[own]))
+    if len(done) == 1:
+        return done[0]
+    return np.concatenate([counts for counts, _ in done]), np.concatenate([sums for _, sums in done])
 
 
 def _call(
