@@ -1,7 +1,7 @@
 """Made and public sets on which private k-means is hard, and fits on them that are fast enough to repeat.
 
-A fit asks the product's own questions of all rows at once; the totals get Gaussian noise in floating point, of
-the size that one claim needs.
+A fit asks the product's own questions of all rows at once; the totals get Gaussian noise in floating point,
+of the size that one claim needs.
 """
 
 from __future__ import annotations
