@@ -226,6 +226,7 @@ class Plain:
     reveals: Literal["contributions"] = "contributions"
     one_key = False
     slotted_sums = 0
+    verified = False
     assumptions = Assumptions(
         honest="nobody is protected: the server reads every answer",
         colluding="clients that collude with it learn what it learns",

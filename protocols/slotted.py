@@ -96,6 +96,11 @@ class Slotted:
         return self.sums
 
     @property
+    def verified(self) -> bool:
+        """Whether the inner sum's totals are verified."""
+        return self.inner.verified
+
+    @property
     def assumptions(self) -> Assumptions:
         """Assumptions behind its promises: those of the inner sum, with less collusion."""
         inner = self.inner.assumptions

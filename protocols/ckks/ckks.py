@@ -48,6 +48,7 @@ class CKKS(ClientOpenedSum):
     one_key = True
     """One client's key opens every upload: shares of noise do not protect against it and the server."""
     slotted_sums = 0
+    verified = False
 
     stages = (
         Stage("advertise", "it is out of the fit"),

@@ -47,6 +47,7 @@ class GroupMasked(ClientOpenedSum):
     reveals: Literal["sums"] = "sums"
     one_key = False
     slotted_sums = 0
+    verified = False
     stages = (
         Stage("advertise", "it is out of the fit"),
         Stage("prepare", "it is out of the fit"),

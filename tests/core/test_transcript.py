@@ -11,6 +11,7 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.record.records import wire
 from privfed.core.record.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
 from privfed.errors import ArgumentError, RunFolderError
+from tests.some import some
 
 Clients = list[np.ndarray]
 
@@ -107,7 +108,7 @@ def test_transcript_without_its_first_line_is_an_error(blobs: Clients, protocol:
 def test_contributions_as_text_of_format_3_are_read(blobs: Clients, tmp_path: Path) -> None:
     transcript = fitted(blobs, "plain", tmp_path).transcript_
     totals, old = transcript.totals(), []
-    for line in lines(tmp_path):
+    for line in some(lines(tmp_path)):
         record = msgspec.json.decode(line)
         if record["type"] == "Began":
             record["version"] = 3

@@ -78,9 +78,10 @@ class ClientData:
     @property
     def extremes(self) -> FloatArray:
         """Smallest and largest value of each feature, float64 of shape (2, n_features), if there are rows."""
-        if "extremes" not in self.cache:
-            self.cache["extremes"] = np.stack([self.features.min(axis=0), self.features.max(axis=0)])
-        kept: FloatArray = self.cache["extremes"]  # type: ignore[assignment]
+        key = ("extremes",)
+        if key not in self.cache:
+            self.cache[key] = np.stack([self.features.min(axis=0), self.features.max(axis=0)])
+        kept: FloatArray = self.cache[key]  # type: ignore[assignment]
         return kept
 
     @property

@@ -84,8 +84,8 @@ class TotalReader(Protocol):
 
 
 DECLARED = (
-    *("name", "opens_to", "reveals", "one_key", "slotted_sums", "assumptions", "stages"),
-    *("terms", "parties"),
+    *("name", "opens_to", "reveals", "one_key", "slotted_sums", "verified"),
+    *("assumptions", "stages", "terms", "parties"),
 )
 """What every secure sum has, whoever wrote it."""
 
@@ -112,6 +112,10 @@ class SecureSum(Protocol):
     @property
     def slotted_sums(self) -> int:
         """In how many sums of a fit contributions are shown without their clients; usually 0."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether, where the server opens totals, every client gets each of them and checks it."""
 
     @property
     def assumptions(self) -> Assumptions:

@@ -100,7 +100,7 @@ def _caveats(row: Row, leakage: float, score_ratio: float) -> list[str]:
         found.append("it is not private as it ran here: its noise is a rehearsal")
     if row.setup.privacy is None:
         found.append("it has no differential privacy: what totals give away has no proven bound")
-    told = row.opens_to == "clients" or getattr(secure_sum(row.setup), "verified", False)
+    told = row.opens_to == "clients" or secure_sum(row.setup).verified
     if told and all(one.party != "clients" for one in row.setup.attacks):
         found.append("clients read the totals: what they learn of each other was not attacked")
     if row.unconverged:

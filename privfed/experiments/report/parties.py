@@ -15,7 +15,7 @@ def saw(row: Row) -> dict[str, str]:
     if row.opens_to == "server":
         server = f"every question, and {totals}"
         clients = "the questions, which hold the centroids of each round, and its own answers"
-        if getattr(protocol, "verified", False):
+        if protocol.verified:
             clients += f"; besides, as totals are verified, {totals}"
     else:
         server = "who took part and the lengths of messages; no question, no total"

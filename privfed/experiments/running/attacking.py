@@ -62,7 +62,7 @@ def attack_clients(attack: Attack, setup: Setup, scene: Scene, seed: int) -> Fou
         seed: seed of the cell.
     """
     model, protocol = estimator(setup, scene, seed), secure_sum(setup)
-    verified = getattr(protocol, "verified", False)
+    verified = protocol.verified
     if protocol.opens_to != "server" or verified:
         # Checked before a federation is opened, which would fail under noise of the server.
         why = CLIENTS_VERIFY if verified else CLIENTS_OPEN
