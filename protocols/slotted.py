@@ -63,6 +63,7 @@ class Slotted:
     opens_to: Literal["server"] = "server"
     reveals: Literal["unlinked contributions"] = "unlinked contributions"
     one_key = False
+    verified = False
 
     def __init__(self, inner: SecureSum, *, sums: int = 1, contributors: int = 5) -> None:
         if inner.reveals != "sums":
@@ -75,7 +76,7 @@ class Slotted:
                 f"{inner.name!r}: each could tell whose every contribution is. Use masked sums, or "
                 'merge="summed".'
             )
-        if getattr(inner, "verified", False):
+        if inner.verified:
             raise ArgumentError(
                 "slots and verified totals do not go together: with verified=True every client reads every "
                 "total, and so every contribution, and knows the secret that slots are drawn from. Leave one "
@@ -94,11 +95,6 @@ class Slotted:
     def slotted_sums(self) -> int:
         """In how many sums of a fit contributions are shown."""
         return self.sums
-
-    @property
-    def verified(self) -> bool:
-        """Whether the inner sum's totals are verified."""
-        return self.inner.verified
 
     @property
     def assumptions(self) -> Assumptions:

@@ -13,6 +13,7 @@ from privfed.numerics.kernels.choice import Choice
 from privfed.numerics.kernels.interpreted import FEW_FEATURES
 from privfed.numerics.kernels.steps import Memory, assign, groups, step
 from tests.default_run import examples
+from tests.some import some
 
 SEEDS = st.integers(0, 2**32 - 1)
 ALWAYS, NEVER = 0.0, np.inf
@@ -91,7 +92,7 @@ def test_steps_keep_the_laws_along_a_walk(
     rng = np.random.default_rng(seed)
     parts = [points(rng, int(n), d, kind) for n in rng.integers(1, 30, 3)]
     held, choice = Stacked.of(parts), Choice(budget)
-    for centers in walk(rng, np.concatenate(parts), k, len(parts) if own else 1):
+    for centers in some(walk(rng, np.concatenate(parts), k, len(parts) if own else 1)):
         # Not every client is asked each time.
         asked = np.flatnonzero(rng.random(3) < 0.7) if rng.random() < 0.5 else np.arange(3)
         if not len(asked):
@@ -124,7 +125,7 @@ def test_what_is_remembered_may_be_dropped_at_any_time(monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     parts = [points(rng, 200, 12, 0) for _ in range(4)]
     kept, dropped, choice = Stacked.of(parts), Stacked.of(parts), Choice(ALWAYS)
-    for centers in walk(rng, np.concatenate(parts), 5, 1):
+    for centers in some(walk(rng, np.concatenate(parts), 5, 1)):
         one = step(kept, centers, choice=choice)
         dropped.stack.cache.clear()
         other = step(dropped, centers, choice=choice)

@@ -65,7 +65,7 @@ def beyond_chance(scene: Scene, right: float, client: int | None) -> bool:
 @pytest.mark.parametrize(
     ("scene", "kind", "client", "words"),
     [
-        pytest.param(mixed(0, 6), DPKMeans, 0, {"n_sweeps": 5}, id="local noise, 6 rows"),
+        pytest.param(mixed(0, 6), DPKMeans, 0, {"n_sweeps": 10}, id="local noise, 6 rows"),
         *(
             pytest.param(scene, kind, client, words, id=name, marks=pytest.mark.slow)
             for name, scene, kind, client, words in [
