@@ -11,7 +11,7 @@ import numpy as np
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import in_one_stack
+from privfed.core.asking.together import in_one_stack
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.transcript import Kept
 from privfed.core.roles.engine import Client

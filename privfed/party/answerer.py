@@ -11,8 +11,9 @@ from typing import overload
 
 import numpy as np
 
-from privfed.core.asking.question import ERRORS, ClientData, Question, all_within
+from privfed.core.asking.question import ERRORS, ClientData, Question
 from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.together import all_within
 from privfed.core.federation import client_generator
 from privfed.core.roles.engine import Answerer, ErrorLog, PythonLog, note
 from privfed.privacy.noised import Noised

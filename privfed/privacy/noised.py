@@ -271,13 +271,14 @@ class Noised(Question):
     def _limited(self, flat: FloatArray) -> FloatArray:
         """Return each entry clipped to its L2 limit and truncated toward zero, in steps."""
         sizes = [prod(entry.shape) for entry in self.inner.spec.entries]
-        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
+        parts, limited = np.split(flat, np.cumsum(sizes)[:-1], axis=1), []
         for part, limit in zip(parts, self.limits, strict=True):
             with np.errstate(over="ignore"):  # An entry of infinite length is clipped to zero.
                 length = np.linalg.norm(part, axis=1, keepdims=True)
             # The factor keeps the length below the limit even after the quotient is rounded.
-            part *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
-        return np.trunc(np.concatenate(parts, axis=1) / self._flat_steps)
+            factor = np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(length, limit * 2.0**-60))
+            limited.append(part * factor)
+        return np.trunc(np.concatenate(limited, axis=1) / self._flat_steps)
 
     def draw(self, sigma: FloatArray, size: tuple[int, ...], source: RandomBits) -> Integers:
         """Draw noise of the question's mechanism, in steps, int64 of shape `size`.

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration, RowCounts
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register, stacked
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.together import stacked
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.kernels.steps import step

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from privfed.core.asking.question import ClientData, all_within, in_one_stack, stacked
+from privfed.core.asking.question import ClientData
 from privfed.core.asking.stack import Stack
+from privfed.core.asking.together import all_within, in_one_stack, stacked
 from privfed.core.values.domain import Ranges, frozen, frozen_array
 from privfed.errors import DataError
 from privfed.federation.clients import gather
@@ -63,6 +64,12 @@ def test_what_nobody_can_write_to_is_not_copied() -> None:
     assert not np.shares_memory(frozen_array(view), behind)
     assert frozen_array(own.T).flags.c_contiguous
     assert not np.shares_memory(Stack.of([behind]).rows, behind)
+
+
+def test_tables_of_columns_are_stacked_row_by_row() -> None:
+    stack = Stack.of([np.asfortranarray(one) for one in PARTS])
+    assert stack.rows.flags.c_contiguous
+    np.testing.assert_array_equal(stack.rows, np.concatenate(PARTS))
 
 
 def test_rows_in_any_order_go_to_their_clients() -> None:

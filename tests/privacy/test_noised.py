@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.algorithms.kmeans.weighted import LocalUpdate, WeightedCentroids
+from privfed.algorithms.kmeans.weighted import WeightedCentroids
 from privfed.algorithms.kmeans.weightings import name_of
 from privfed.core.asking.question import ClientData, Question, QuestionMessage, question_from_bytes
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, MessageError
+from privfed.numerics.local_kmeans import LocalUpdate
 from privfed.privacy.bounds import STEPS_OF_A_BOUND
 from privfed.privacy.noised import MOST_STEPS, TAIL, Noised
 from privfed.questions.bounded.bounded_sums import GridSums, RelativeSums

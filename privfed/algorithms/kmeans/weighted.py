@@ -15,8 +15,9 @@ import numpy as np
 from privfed.algorithms.kmeans.weightings import all_weights, is_known, known_weightings
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register, stacked
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.together import stacked
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 from privfed.numerics.local_kmeans import LocalUpdates, local_updates

@@ -12,15 +12,14 @@ k-means++ in each round. `merge="summed"` asks for each step of that k-means as 
 of the clients' means, then from the current global ones. From the same start both give the same result.
 
 Reveals to whoever opens the totals: in "summed" rounds, the total size and the weighted sum of the cohort's
-means nearest to each center; at the start, the number of means of all clients, and
-their weights and weighted sums in public cells. In "gathered" rounds, every client's means and sizes; in
+means nearest to each center; at the start, the number of means of all clients, and their weights and
+weighted sums in public cells. In "gathered" rounds, every client's means and sizes; in
 "slotted" rounds the same, but not whose they are (`privfed.questions.slots`), although their contents can
 link rounds. A mean is computed from the rows assigned before the step, its size from those after it, so that
 a mean of sufficient size may still be the mean of a single row, that is, the row itself. On the paper's data
 with beta = 0.1 that held for one mean in forty-five. The means of a public step, with the client's number and
 sum of rows, give the sizes before the step, as in a round of DWF k-means, and so single rows
-(`privfed.attacks.Differencing`). In addition: the range sum's totals (`privfed.questions.ranges`) and each
-restart's score.
+(`privfed.attacks.Differencing`); besides, the range sum's totals (`privfed.questions.ranges`), and scores.
 """
 
 from __future__ import annotations

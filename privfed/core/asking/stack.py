@@ -35,7 +35,9 @@ class Stack:
         firsts = np.cumsum([0, *map(len, clients)], dtype=np.int64)
         if len(clients) == 1:
             return cls(frozen_array(clients[0]), firsts)
-        return cls(frozen(np.concatenate(clients, dtype=np.float64)), firsts)
+        # In C order, whatever order the clients' own tables have: the compiled kernel reads it so.
+        rows = np.empty((int(firsts[-1]), clients[0].shape[1]))
+        return cls(frozen(np.concatenate(clients, out=rows)), firsts)
 
     @property
     def n_clients(self) -> int:

@@ -27,6 +27,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "OneShotKMeans": "privfed.algorithms.local_centers.kfed:OneShotKMeans",
         "OwnSteps": "privfed.estimators.private_algorithms:OwnSteps",
         "Plan": "privfed.deep.algorithms.plan:Plan",
+        "PrivateEvolution": "privfed.algorithms.private.evolution:PrivateEvolution",
         "PrivateKMeans": "privfed.algorithms.private.kmeans:PrivateKMeans",
         "PrivateMoments": "privfed.algorithms.private.moments:PrivateMoments",
         "PrivateSelection": "privfed.algorithms.private.selection:PrivateSelection",

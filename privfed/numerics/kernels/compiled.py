@@ -1,8 +1,7 @@
 """The kernel compiled by numba: float32 scores with exact repair, and bounds that are kept between calls.
 
-It is imported only where work is large enough (`privfed.numerics.kernels.choice`), since compiling takes
-seconds once a machine and loading half a second a process. Its results are those of
-`privfed.numerics.kernels.interpreted`, bit for bit.
+It is imported where work is large (`privfed.numerics.kernels.choice`), as compiling takes seconds once a
+machine, loading half a second a process. Results are those of `.interpreted`, bit for bit.
 
 How a row is decided, in this order:
 
@@ -11,10 +10,8 @@ How a row is decided, in this order:
 - The same with the distance to its own center computed anew.
 - Scores |c|^2 - 2xc in float32, relative to the centers' mean, where the two least differ by more than twice
   the error bound of a score and of the law's own rounding together.
-- Else the law itself, sequential float64 differences, among the centers whose scores are that close.
-
-Bounds and scores may be computed in any order of additions, so that a BLAS may do it: they only decide how a
-row is decided.
+- Else the law, sequential float64 differences, among the centers whose scores are that close. Bounds and
+  scores may be added in any order, also by a BLAS: they only decide how a row is decided.
 """
 
 from __future__ import annotations
@@ -32,9 +29,7 @@ _UP, _DOWN = 1.0 + 2.0**-40, 1.0 - 2.0**-22
 
 _LEAST = 1e-140
 """Below this size squares underflow, and bounds are not trusted."""
-
 _BLOCK_ROWS = 256
-
 
 _FARTHEST = 1e36
 """Scaled squared length above which float32 might overflow: such rows are decided by the law."""
