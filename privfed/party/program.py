@@ -233,7 +233,8 @@ class Program:
         for _ in range(index - followed.index - 1):
             branches = {found for one in branches for found in self._memory.passed(one, self._passed)}
         plain = self._without_noise(question)
-        found = {branch for one in branches for branch in self._matched(one, plain)}
+        read: dict[object, tuple[tuple[str, bytes], ...] | None] = {}
+        found = {branch for one in branches for branch in self._matched(one, plain, read)}
         if not found:
             raise PolicyError(REFUSED)
         return Followed(index, asked, tuple(sorted(found)))
@@ -280,17 +281,28 @@ class Program:
         for used, step in self._steps(branch):
             yield Branch(used, step.place, _kept(_without(branch, step)))
 
-    def _matched(self, branch: Branch, question: Question) -> Iterator[Branch]:
-        """Yield the readings after a question."""
+    def _matched(
+        self, branch: Branch, question: Question, read: dict[object, tuple[tuple[str, bytes], ...] | None]
+    ) -> Iterator[Branch]:
+        """Yield the readings after a question; `read` keeps what it means where, as many readings agree."""
         for used, step in self._steps(branch):
-            before = _without(branch, step)
-            kept = step.phase.form.read(question, before)
-            # The ranges of a run are checked where they first appear; then they stay.
-            begins = kept is not None and OF_THE_RUN.name in kept.keys() - before.keys()
-            if begins and Found(self.setting).read(question.ranges, before) is None:
-                continue
+            key = (id(step.phase), step.forgets, branch.kept)
+            if key not in read:
+                read[key] = self._meant(step, _without(branch, step), question)
+            kept = read[key]
             if kept is not None:
-                yield Branch(used, step.place, _kept(kept))
+                yield Branch(used, step.place, kept)
+
+    def _meant(self, step: _Step, before: Kept, question: Question) -> tuple[tuple[str, bytes], ...] | None:
+        """Return what is kept where a question is that of a step; None where it is not."""
+        kept = step.phase.form.read(question, before)
+        if kept is None:
+            return None
+        # The ranges of a run are checked where they first appear; then they stay.
+        begins = OF_THE_RUN.name in kept.keys() - before.keys()
+        if begins and Found(self.setting).read(question.ranges, before) is None:
+            return None
+        return _kept(kept)
 
 
 def _without(branch: Branch, step: _Step) -> Kept:
