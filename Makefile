@@ -34,6 +34,7 @@ install-deep: ## The same, and torch and Opacus for privfed.deep (a large downlo
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements-deep.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
 	touch $(STAMP)
 
 demo: install ## Run the demonstration; its results go to demo/
