@@ -12,10 +12,11 @@ CARDS := cuda-bindings cuda-pathfinder cuda-toolkit triton $(addprefix nvidia-,c
 TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1 POLARS_MAX_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-deep demo test test-slow test-all bench lock clean
+.PHONY: help install install-deep install-flower install-all install-with demo flower-demo test test-slow test-flower test-flower-faults test-all \
+    bench lock clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv and install the locked packages and privfed itself, editable
 
@@ -37,8 +38,26 @@ install-deep: ## The same, and torch and Opacus for privfed.deep (a large downlo
 	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
 	touch $(STAMP)
 
+install-flower: LOCK := requirements-flower.txt
+install-flower: install-with ## The same as install, and Flower, to run over several machines
+
+install-all: LOCK := requirements-all.txt
+install-all: install-with ## The same, with all that install-deep and install-flower install
+
+install-with:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "privfed needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c "from privfed.numerics.kernels.choice import load; load()"  # Compiles it, once.
+	touch $(STAMP)
+
 demo: install ## Run the demonstration; its results go to demo/
 	$(BIN)/privfed demo --out demo/
+
+flower-demo: ## Three hospitals over Flower on this machine (after install-flower): a killed, a slow, a foreign node
+	$(BIN)/python examples/three_hospitals/run.py
 
 test: install ## Check style, types and imports and run the tests
 	$(BIN)/ruff check .
@@ -51,6 +70,13 @@ test: install ## Check style, types and imports and run the tests
 test-slow: install ## Run the slow tests, and laws with all their examples
 	$(TESTING) $(BIN)/pytest -n auto -q -m "slow or hypothesis" --hypothesis-profile=thorough --timeout=1200 || [ $$? -eq 5 ]
 
+# One after the other: each starts a deployment of its own, with processes on this machine only.
+test-flower: ## Two fits over a Flower deployment (after install-flower)
+	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "flower and not slow" --timeout=600 tests/engines/flower
+
+test-flower-faults: ## Lose nodes and the server of a Flower deployment in each stage; takes an hour
+	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "faults or flower" --timeout=1800 tests/engines/flower
+
 test-all: test test-slow ## Run everything that test runs, and the slow tests
 
 bench: install ## Run the benchmarks, one after the other
@@ -59,8 +85,13 @@ bench: install ## Run the benchmarks, one after the other
 
 lock: ## Write the requirements-*.txt anew from pyproject.toml (needs uv; UV=path/to/uv)
 	$(LOCKED) --extra dev --output-file requirements-dev.txt pyproject.toml
+	$(LOCKED) --extra dev --extra flower --output-file requirements-flower.txt pyproject.toml
 	$(LOCKED) --extra dev --extra deep $(addprefix --no-emit-package ,$(CARDS)) \
 	    --output-file requirements-deep.txt pyproject.toml
+	# Versions in the file that is written are kept where they can be: Flower asks for older ones of a few.
+	cp requirements-deep.txt requirements-all.txt
+	$(LOCKED) --extra dev --extra deep --extra flower $(addprefix --no-emit-package ,$(CARDS)) \
+	    --output-file requirements-all.txt pyproject.toml
 
 clean: ## Remove .venv and everything that was built or written by the tools
 	rm -rf $(VENV) build dist demo *.egg-info

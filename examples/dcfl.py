@@ -43,7 +43,13 @@ from privfed.deep.estimators.curves import Curves, curves
 from privfed.privacy.privacy import Privacy
 
 GATHERED: dict[str, Any] = {"protocol": "plain", "merge": "gathered"}
-SPLITS: dict[str, Any] = {"split_mean_norm": 0.4, "split_max_norm": 0.8, "split_after": 10}
+SPLITS: dict[str, Any] = {"split_mean_norm": 0.4, "split_max_norm": 0.8}
+NOISED_SPLITS: dict[str, Any] = {"split_mean_norm": 1.6, "split_max_norm": 2.0}
+"""CFL's thresholds, tried out without and with DP-SGD, whose updates are longer."""
+
+QUANTILE = 0.95
+"""Preference of affinity propagation, which the paper does not tell: by the median too few clusters stay."""
+
 METRICS = {"DCFL": "complete", "divergence": "divergence", "cosine": "cosine", "euclidean": "euclidean"}
 TABLE_I = ("DCFL", "CFL", "FedAvg")
 SETTINGS = {
@@ -93,7 +99,8 @@ class Experiment:
         rows = round(0.75 * len(self.images.rows) / scenario.n_clients)
         return {
             **shared,
-            "learning_rate": 0.5,
+            "learning_rate": 1.0,
+            "max_grad_norm": 4.0,
             "sample_rate": 0.2,
             "privacy": privacy,
             "rows_per_client": rows,
@@ -104,9 +111,10 @@ class Experiment:
             if name == "FedAvg":
                 yield name, FedAvg(**words, protocol="plain")
             elif name == "CFL":
-                yield name, CFL(**words, **GATHERED, **{**SPLITS, "split_after": self.after})
+                splits = NOISED_SPLITS if "privacy" in words else SPLITS
+                yield name, CFL(**words, **GATHERED, **splits, split_after=self.after)
             else:
-                yield name, DCFL(**words, **GATHERED, metric=METRICS[name])
+                yield name, DCFL(**words, **GATHERED, metric=METRICS[name], preference_quantile=QUANTILE)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,14 @@ REMEDIES = {
     "policy:max_epsilon": (
         "The fits on a client's rows would spend more epsilon together than it allows: agree on a smaller one"
     ),
+    "policy:max_starts": (
+        "Starts of several fits in other cells show the rows that lie between them, and a client counts how "
+        'many it answered on the same rows: use init="nested", whose cells are the same in each fit'
+    ),
+    "policy:max_losses": (
+        "Clients were lost more often in the fits on a client's rows than it allows, by its journal: it sits "
+        "out from now on, unless it allows more"
+    ),
     "policy:max_delta": (
         "The fits on a client's rows would spend more delta together than it allows: agree on a smaller one"
     ),
@@ -155,6 +163,17 @@ REMEDIES = {
         "A client promised its rows differential privacy, and an earlier fit on them had none: only rows "
         "that are in no earlier fit can be promised it"
     ),
+    "journal:peer": (
+        "A client, whose position the code names, shows an older copy of its journal than others met before, "
+        "or another one: begin a fit without it, or with a new identity of its"
+    ),
+    "agreement:parties": (
+        "A node's list of parties is another than the coordinator's: compare their digits (privfed keys show)"
+    ),
+    "agreement:approved": (
+        "A node joins only agreements of which its owner keeps a copy, in the folder approved of its party"
+    ),
+    "agreement:unknown": "A node has lost what it joined: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
     "journal:question": "A client answers a sum again with the same question only: begin a new fit",
     "policy:undeclared": (
@@ -163,6 +182,12 @@ REMEDIES = {
     ),
 }
 """Code of a refusal -> remedy, for codes that do not suggest it."""
+
+
+def _remedied(code: str) -> str:
+    """Return the code whose remedy is that of `code`, which may name a client by its position."""
+    kind, _, rest = code.partition(":")
+    return "journal:peer" if kind == "journal" and rest.isdecimal() else code
 
 
 class RefusedError(ProtocolError):
@@ -177,7 +202,8 @@ class RefusedError(ProtocolError):
         self.codes = dict(codes)
         self.stage = stage
         listed = ", ".join(f"{name}: {code}" for name, code in self.codes.items())
-        remedies = "".join(f". {REMEDIES[code]}" for code in sorted(set(self.codes.values()) & set(REMEDIES)))
+        known = {_remedied(code) for code in self.codes.values()}
+        remedies = "".join(f". {REMEDIES[code]}" for code in sorted(known & set(REMEDIES)))
         here = f". Logs of simulated clients: {logs}" if logs and FAILED in self.codes.values() else ""
         said = f"clients refused in stage {stage!r} ({listed}); nothing was opened{note}"
         super().__init__(f"{said}{remedies}{here}")

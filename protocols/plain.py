@@ -5,7 +5,7 @@ Reveals to the server: every client's statistics. Sums are float64, added in cli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,9 +15,9 @@ from privfed.core.agreed.assumptions import COLLECT, Assumptions, Stage
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
-from privfed.core.asking.statistics import StatisticsSpec, StatisticsTable
+from privfed.core.asking.statistics import Contributions, StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Total
-from privfed.core.roles.engine import Answerer, ClientSide, Exchange, gather
+from privfed.core.roles.engine import Answerer, ClientSide, Exchange, TableAnswerer, gather
 from privfed.core.roles.secure_sum import Replica, Session, Steps, TotalReader
 from privfed.core.stored.codec import Codec
 from privfed.core.stored.messages import Array, Message, Refusal, decode, encode
@@ -41,13 +41,15 @@ class PlainRequest(Message, frozen=True):
     question: bytes
 
 
-class PlainAnswer(Message, frozen=True):
+class PlainAnswer(Message, frozen=True, gc=False):
     """Carries a client's statistics to the server, as one flat vector, and how much was clipped."""
 
     number: int
     vector: Array
     clipped: int
 
+
+_REPLY = PlainAnswer | Refusal
 
 CODEC: Codec[int] = Codec(int, "state of a client of a plain sum", 1)
 """How a state is stored on the client's own disk."""
@@ -58,6 +60,7 @@ class _Reader:
 
     def __init__(self, configuration: Configuration, policy: ClientPolicy) -> None:
         self._configuration, self._policy = configuration, policy
+        self.refusal = policy.refuses_configuration(configuration)
         self._read: tuple[bytes, PlainRequest] | None = None
         self._admitted: tuple[PlainRequest, Question] | None = None
 
@@ -88,7 +91,6 @@ class PlainClient:
     ) -> None:
         self._configuration = configuration
         self._reader = _Reader(configuration, policy) if reader is None else reader
-        self._refusal = policy.refuses_configuration(configuration)
 
     @property
     def codec(self) -> Codec[int]:
@@ -111,13 +113,34 @@ class PlainClient:
             return message.number, encode(Refusal(refusal_code(error)))
         return message.number, encode(PlainAnswer(message.number, Array.of(own.vector), own.clipped))
 
+    def steps(
+        self, states: Sequence[int], request: bytes, answerer: TableAnswerer
+    ) -> tuple[int, list[bytes]] | None:
+        """Return what `step` would for several clients, in one pass; None where one of them would refuse."""
+        try:
+            message, question = self._admitted(max(states), request)
+        except PrivFedError:
+            return None
+        found = answerer(question, message.index)
+        if found is None:
+            return None
+        shape, vectors = (question.spec.size,), np.asarray(found[0].vectors, dtype="<f8")
+        return message.number, [
+            encode(PlainAnswer(message.number, Array(shape, vector.tobytes()), clipped))
+            for vector, clipped in zip(vectors, found[1], strict=True)
+        ]
+
     def _admitted(self, state: int, request: bytes) -> tuple[PlainRequest, Question]:
         message = self._reader.read(request)
         if not state < message.number <= self._configuration.terms.max_sums:
             raise MessageError(f"sum {message.number} after {state}", sender="the coordinator", stage=COLLECT)
-        if self._refusal is not None:
-            raise PolicyError(self._refusal)
+        if self._reader.refusal is not None:
+            raise PolicyError(self._reader.refusal)
         return message, self._reader.admit(message)
+
+
+_TRIES = 4
+"""How often a resumed run asks clients again that used a sum's number before, in answers not on record."""
 
 
 class PlainSession:
@@ -133,17 +156,30 @@ class PlainSession:
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Collect every answer of the cohort and add them in client order."""
-        self._number += 1
+        resumed, self._number = not self._number and index, max(self._number, index) + 1
         members = self._configuration.cohort(cohort)
-        request = encode(PlainRequest(self._number, index, question.to_bytes()))
-        requests = dict.fromkeys(members, request)
-        replies = yield Exchange(COLLECT, self._number, requests)
-        size = question.spec.size
-        read, rejected = gather(replies, requests, lambda client, data: self._read(client, data, size))
+        read, rejected = yield from self._asked(members, question, index)
+        for _ in range(_TRIES if resumed else 0):
+            used = [i for i, one in read.items() if isinstance(one, Refusal) and one.code == "message"]
+            if not used:
+                break
+            self._number += 1
+            again, odd = yield from self._asked(used, question, index)
+            read, rejected = {**read, **again}, {**rejected, **odd}
         answers = {i: reply for i, reply in read.items() if isinstance(reply, PlainAnswer)}
         refused = {i: reply.code for i, reply in read.items() if isinstance(reply, Refusal)}
         answers = self._in_range(question.spec, answers, rejected)
         return self._total(question, members, answers, refused, rejected)
+
+    def _asked(
+        self, clients: Collection[int], question: Question, index: int
+    ) -> Steps[tuple[dict[int, PlainAnswer | Refusal], dict[int, str]]]:
+        """Ask some clients; return what each replied, and why replies were rejected."""
+        request = encode(PlainRequest(self._number, index, question.to_bytes()))
+        requests = dict.fromkeys(clients, request)
+        replies = yield Exchange(COLLECT, self._number, requests)
+        size = question.spec.size
+        return gather(replies, requests, lambda client, data: self._read(client, data, size))
 
     def close(self) -> Steps[None]:
         """Do nothing: the server has every total."""
@@ -166,7 +202,7 @@ class PlainSession:
 
     def _read(self, client: int, data: bytes, size: int) -> PlainAnswer | Refusal:
         name = self._name(client)
-        reply: PlainAnswer | Refusal = decode(data, PlainAnswer | Refusal, sender=name, stage=COLLECT)
+        reply: PlainAnswer | Refusal = decode(data, _REPLY, sender=name, stage=COLLECT)
         if isinstance(reply, Refusal):
             return reply
         if reply.number != self._number:
@@ -194,7 +230,7 @@ class PlainSession:
             if refused:
                 raise RefusedError({self._name(i): code for i, code in refused.items()}, stage=COLLECT)
             raise NotEnoughClientsError(missing=missing, left=len(contributors), needed=needed, stage=COLLECT)
-        vectors = _stacked([answers[i].vector for i in contributors])
+        vectors, layout = _stacked([answers[i].vector for i in contributors]), question.spec.layout
         return Total(
             # Along the first axis, so that clients are added in their order.
             statistics=question.spec.unflatten(vectors.sum(axis=0)),
@@ -202,9 +238,7 @@ class PlainSession:
             dropped={i: "collect" for i in members if i not in answers},
             clipped=sum(answers[i].clipped for i in contributors),
             rejected=dict(rejected),
-            contributions=dict(
-                zip(contributors, StatisticsTable(question.spec.layout, vectors), strict=True)
-            ),
+            contributions=Contributions(contributors, lambda: StatisticsTable(layout, vectors)),
         )
 
 

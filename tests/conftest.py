@@ -10,11 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.default_run import mark_further_cases
+
 # The same examples in every run, and no deadline: a loaded machine must not turn a test red. By default laws
 # have a quarter of the examples; `make test-slow` runs them with all (--hypothesis-profile=thorough).
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("thorough", derandomize=True, deadline=None)
 settings.load_profile("default")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark further cases slow before slow tests are left out."""
+    mark_further_cases(items)
+
 
 # Contract tests run over each of these secure sums.
 PROTOCOLS = [

@@ -55,3 +55,37 @@ def slow(one: Any) -> Any:
 
 PLAIN_BY_DEFAULT = ["plain", slow("masked"), slow("group-masked"), slow("ckks")]
 """For laws of algorithms and runs: tests/estimators/test_contract.py finds the same over every sum."""
+
+
+def mark_further_cases(items: Iterable[pytest.Item]) -> None:
+    """Mark the cases of a test that says `few(number)` slow, but for as many as it says.
+
+    Those that are left are spread over all, and each has the most values that none before it had.
+    """
+    cases: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and {"few", "slow"} & names(item) == {"few"}:
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for listed in cases.values():
+        mark = listed[0].get_closest_marker("few")
+        assert mark is not None
+        for item in set(listed) - set(spread(listed, *mark.args)):
+            item.add_marker(pytest.mark.slow)
+
+
+def spread(cases: Sequence[pytest.Function], number: int) -> list[pytest.Function]:
+    """Return so many of the cases of a test, which have as many different values as so many can."""
+    assert number >= 1, number
+    step = -(-len(cases) // number)
+    left, chosen, seen = sorted(cases, key=lambda one: cases.index(one) % step), [], set[Any]()
+    while left and len(chosen) < number:
+        best = max(left, key=lambda one: len(set(one.callspec.indices.items()) - seen))
+        left.remove(best)
+        chosen.append(best)
+        seen.update(best.callspec.indices.items())
+    return chosen
+
+
+def names(item: pytest.Item) -> set[str]:
+    """Return the names of a case's marks."""
+    return {mark.name for mark in item.iter_markers()}

@@ -62,7 +62,6 @@ ALLOWED = {
     ): "errors name classes to users of Python; the command line says the same by its own words",
     ("privfed/data/reading.py", "_unreadable"): SHOWN,
     ("privfed/deep/estimators/base.py", "FederatedModel._model"): FITTED,
-    ("privfed/deep/training/torch_trainer.py", "TorchTrainer.name"): SHOWN,
     ("privfed/deep/training/torch_trainer.py", "TorchTrainer.initial"): FOREIGN,
     ("privfed/estimators/base.py", "FederatedClusterer._rows"): FITTED,
     ("privfed/deep/estimators/base.py", "FederatedModel._stored"): FITTED,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -131,28 +132,41 @@ def commands() -> Iterator[tuple[str, list[str], bool]]:
                 yield where, shlex.split(inline), False
 
 
+def command_of(words: list[str], where: str) -> tuple[click.Command, list[str]]:
+    """Return the command that words begin with, in a group where there is one, and the words after it."""
+    found: click.Command = main
+    while isinstance(found, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in found.commands, f"{where}: no command {words[0]!r}"
+        found, words = found.commands[words[0]], words[1:]
+    return found, words
+
+
+def all_commands(group: click.Group) -> Iterator[click.Command]:
+    for one in group.commands.values():
+        yield one
+        if isinstance(one, click.Group):
+            yield from all_commands(one)
+
+
 @pytest.mark.usefixtures("files")
 def test_commands_on_pages_have_the_options_that_they_show() -> None:
     seen = list(commands())
     assert sum(whole for *_, whole in seen) > 8
     for where, words, whole in seen:
         named_options = [one.partition("=")[0] for one in words if re.match("--?[a-z]", one)]
-        if not words or words[0].startswith("-"):
-            known = main.params
-        else:
-            assert words[0] in main.commands, f"{where}: no command {words[0]!r}"
-            known = main.commands[words[0]].params
+        command, words = command_of(words, where)
+        known = command.params
         options = {option for one in known for option in one.opts + one.secondary_opts} | {"--help"}
         assert set(named_options) <= options, f"{where}: {set(named_options) - options}"
         if whole:
             # It parses whole: nothing is missing, every choice is one.
-            main.commands[words[0]].make_context(words[0], list(words[1:]))
+            command.make_context("", list(words))
 
 
 def test_options_on_pages_exist() -> None:
     options = {
         option
-        for one in main.commands.values()
+        for one in all_commands(main)
         for part in one.params
         for option in (*part.opts, *part.secondary_opts)
     }

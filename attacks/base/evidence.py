@@ -22,6 +22,7 @@ from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
+from privfed.questions.nested import NestedCells
 from privfed.questions.ranges import FeatureRanges
 
 
@@ -106,7 +107,7 @@ def read_in_cells(client: int | None, what: str, noised: bool | None = None) -> 
 
 
 def _is_of_cells(question: Question) -> bool:
-    return isinstance(question, LloydSums | CellSums)
+    return isinstance(question, LloydSums | CellSums | NestedCells)
 
 
 def _is_of_steps(question: Question) -> bool:
@@ -184,7 +185,7 @@ def _observed(
 ) -> tuple[Cells, FloatArray, FloatArray] | None:
     if isinstance(question, LloydSums):
         return Cells.around(question.centers), statistics["count"], statistics["sum"]
-    if isinstance(question, CellSums):
+    if isinstance(question, CellSums | NestedCells):
         everything = np.ones(question.n_cells, dtype=np.bool_)
         return Cells(question.cells, everything), statistics["count"], statistics["sum"]
     if isinstance(question, WeightedCentroids) and _is_of_steps(question) and row_sum is not None:

@@ -115,6 +115,7 @@ class Linkage(PassiveAttack[Links]):
         "ifca",
         "cfl",
         "dcfl",
+        "rdpcfl",
     )
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "sums that show totals only; one slotted sum a fit; differential privacy"

@@ -1,4 +1,8 @@
-"""What all runs with restarts begin and end with: where the rows lie, and the best of several outcomes."""
+"""What all runs with restarts begin and end with: where the rows lie, and the best of several outcomes.
+
+What is public of a restart (cells' hyperplanes, seeds of the clients' own clusterings) follows from the seed
+and the restart's number alone, so that clients can check it without totals (`geometry`).
+"""
 
 from __future__ import annotations
 
@@ -30,34 +34,45 @@ def locate_enough(setting: Setting, n_clusters: int, upcoming: tuple[int, ...]) 
     return located
 
 
-def best_of(n_init: int, restart: Callable[[], Conversation[Outcome]]) -> Conversation[Outcome]:
+def geometry(seed: int, restart: int) -> np.random.Generator:
+    """Return the generator of a restart's public geometry, which no total moves.
+
+    Args:
+        seed: of the run.
+        restart: its number, from 0. The first one's is the generator of a run without restarts.
+    """
+    return np.random.default_rng((seed, restart) if restart else seed)
+
+
+def best_of(n_init: int, restart: Callable[[int], Conversation[Outcome]]) -> Conversation[Outcome]:
     """Run restarts, and return the outcome of the lowest score; the first of those.
+
+    Args:
+        n_init: number of restarts.
+        restart: runs the restart of a number, from 0.
 
     Raises:
         ArgumentError: there is to be none.
     """
     if n_init < 1:
         raise ArgumentError(f"n_init must be at least 1, got n_init={n_init}.")
-    best = yield from restart()
-    for _ in range(n_init - 1):
-        outcome = yield from restart()
+    best = yield from restart(0)
+    for number in range(1, n_init):
+        outcome = yield from restart(number)
         if outcome.score < best.score:
             best = outcome
     return best
 
 
-def restart_phases(n_init: int, seed: int, one: Callable[[np.random.Generator | None], Phases]) -> Phases:
+def restart_phases(n_init: int, seed: int, one: Callable[[int, np.random.Generator], Phases]) -> Phases:
     """Return what `best_of` asks.
 
     Args:
         n_init: number of restarts.
         seed: of the run.
-        one: phases of one restart, given the generator as it finds it; None for later restarts, which find
-            it in a state that depends on totals.
+        one: phases of a restart, given its number and the generator of its geometry.
     """
-    first = one(np.random.default_rng(seed))
-    if n_init < 2:
-        return first
     # What stays the same within a restart, and is another in the next.
     forgets = ("start points", "round points", "round centers")
-    return (*first, Cycle(one(None), n_init - 1, n_init - 1, forgets))
+    later = (Cycle(one(number, geometry(seed, number)), 1, 1, forgets) for number in range(1, n_init))
+    return (*one(0, geometry(seed, 0)), *later)

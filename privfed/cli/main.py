@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": ("compare", "compare", "Show what changed between two studies."),
     "demo": ("demo", "demo", "Cluster digits over plain and over masked sums."),
     "fit": ("fit", "fit", "Cluster the clients of a table."),
+    "flower": ("flower", "flower", "Run over several machines, by Flower."),
     "journal": ("journal", "journal", "Print or export what a party has given."),
     "keys": ("keys", "keys", "Make a party's identity, and the list of all parties."),
     "predict": ("reading", "predict", "Print the cluster of each row of a table."),

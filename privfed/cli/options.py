@@ -151,7 +151,8 @@ algorithm_option = click.option(
     show_default=True,
     help="dp: k-means under differential privacy; dwf, ewf: dynamically or equally weighted federated "
     "k-means; lloyd: dwf with one local step; minibatch: federated mini-batch k-means; fkm, kfed; fuzzy: "
-    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl for clusters of clients.",
+    "federated fuzzy c-means. Models of the --label: fedavg; ifca, cfl, dcfl, rdpcfl for "
+    "clusters of clients.",
 )
 
 
@@ -162,7 +163,7 @@ def _said(group: type, name: str) -> str:
 
 _WORDS: dict[str, tuple[Any, str]] = {
     "--init": (
-        click.Choice(["coreset", "kfed", "random", "k-means++"]),
+        click.Choice(["coreset", "nested", "kfed", "random", "k-means++"]),
         f"{_said(Starts, 'init')} Only fkm has k-means++.",
     ),
     "--n-init": (int, _said(Starts, "n_init")),

@@ -20,7 +20,7 @@ from privfed.core.asking.phases import Metric
 from privfed.core.record.transcript import Asked, Ended, Transcript
 from privfed.core.roles.conversation import Algorithm, Ask, Conversation, Ledger, Setting, Total
 from privfed.core.roles.engine import Carrier
-from privfed.core.roles.secure_sum import Session, Steps
+from privfed.core.roles.secure_sum import Relays, Session, Steps
 from privfed.core.values.domain import Domain
 from privfed.errors import FAILED, ArgumentError, RefusedError, ResumeError
 
@@ -238,9 +238,14 @@ class Federation:
     def _sum(self, index: int, ask: Ask) -> Total:
         self.transcript.asked(index, ask, self.configuration.cohort(ask.cohort))
         if not self._opened:
+            if isinstance(self._session, Relays):
+                self._session.recall(self.transcript.recalled())
             self._drive(self._session.open(), index)
             self._opened = True
         total = self._drive(self._session.sum(ask.question, index, ask.cohort, ask.upcoming), index)
+        kept = self._session.relayed() if isinstance(self._session, Relays) else None
+        if kept is not None:
+            self.transcript.relayed(index, kept)
         self.transcript.summed(index, total)
         return total
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import numpy as np
 
 from privfed.core.asking.question import ERRORS, ClientData, Question
-from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.statistics import Statistics, StatisticsSpec, StatisticsTable, table_of
 from privfed.core.roles.engine import Answerer, Client, ErrorLog, Exchange, PythonLog, Replies
 from privfed.engines.faults import Fault
-from privfed.party.answerer import Answer, answered_alone, in_one_pass
+from privfed.party.answerer import Answer, answered_alone, in_order
+from privfed.party.crowd import Crowd
 
 
 class AnswerError(Exception):
@@ -45,6 +46,26 @@ class Pool:
         """Set the clients that will be asked the next questions."""
         self._members = tuple(members)
 
+    def together(
+        self, question: Question, index: int, members: tuple[int, ...]
+    ) -> tuple[StatisticsTable, list[int]] | None:
+        """Answer for several clients, as a table in the question's ranges, and their numbers of clipped rows.
+
+        Returns:
+            None where the answers are no such table; the clients' answerers then have what was found.
+        """
+        found = self._in_order(question, index, members)
+        if found is not None:
+            answers, moved = found
+            table = _table(answers, question.spec)
+            if table is not None and table.holds(question.spec):
+                return table, moved
+            self._answers = dict(zip(members, zip(answers, moved, strict=True), strict=True))
+        else:
+            self._answers = {i: self._alone(question, index, i) for i in members}
+        self._question, self._index = question, index
+        return None
+
     def answerer(self, client: int) -> Answerer:
         """Return the answerer of one client."""
 
@@ -64,16 +85,23 @@ class Pool:
     def _answer_all(
         self, question: Question, index: int, members: tuple[int, ...]
     ) -> dict[int, Answer | BaseException]:
-        rows = {self._names[i]: self._data[i] for i in members}
-        logs = {self._names[i]: self._logs[i] for i in members}
+        found = self._in_order(question, index, members)
+        if found is None:
+            # Clients are asked again one by one, so that an error affects that client only.
+            return {i: self._alone(question, index, i) for i in members}
+        return dict(zip(members, zip(*found, strict=True), strict=True))
+
+    def _in_order(
+        self, question: Question, index: int, members: tuple[int, ...]
+    ) -> tuple[Sequence[Statistics], list[int]] | None:
+        """Answer for several clients in one pass; None where that failed."""
+        names, data = [self._names[i] for i in members], [self._data[i] for i in members]
         try:
-            answers = in_one_pass(question, index, rows, self._seed, logs)
-            return {i: answers[self._names[i]] for i in members}
+            return in_order(question, index, names, data, self._seed, [self._logs[i] for i in members])
         except KeyboardInterrupt:
             raise
         except ERRORS:
-            # Clients are asked again one by one, so that an error affects that client only.
-            return {i: self._alone(question, index, i) for i in members}
+            return None
 
     def _alone(self, question: Question, index: int, client: int) -> Answer | BaseException:
         name, log = self._names[client], self._logs[client]
@@ -85,6 +113,13 @@ class Pool:
             return error
 
 
+def _table(answers: Sequence[Statistics], spec: StatisticsSpec) -> StatisticsTable | None:
+    """Return answers as one table; None where some have another layout than the question's."""
+    if isinstance(answers, StatisticsTable):
+        return answers
+    return table_of(answers) if all(one.layout == spec.layout for one in answers) else None
+
+
 class InProcessEngine:
     """Delivers requests to clients in this process, and injects faults.
 
@@ -93,6 +128,7 @@ class InProcessEngine:
         pool: the clients' data, if it answers for several clients in one pass; None if each holds its own.
         faults: the faults to inject.
         rng: source of the bytes of "garbage" faults.
+        crowd: the clients as a whole, if they can answer in one pass; not used where there are faults.
     """
 
     def __init__(
@@ -101,13 +137,18 @@ class InProcessEngine:
         pool: Pool | None = None,
         faults: Sequence[Fault] = (),
         rng: np.random.Generator | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self._clients, self._pool, self._faults = clients, pool, faults
         self._rng = np.random.default_rng(0) if rng is None else rng
         self._late: Replies = []
+        self._crowd = None if faults else crowd
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         """Deliver the requests in order; late replies of the last exchange arrive first."""
+        replies = None if self._crowd is None else self._crowd.replies(exchange.requests)
+        if replies is not None:
+            return replies
         if self._pool is not None:
             asked = exchange.requests if exchange.answering is None else exchange.answering
             # Whom a request never reaches looks at no data, and remembers nothing of it.

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.core.asking.together import stacked
 from privfed.core.federation import Federation, Watcher
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.messages import Array
@@ -268,7 +269,9 @@ class FederatedClusterer(
             self.labels_ = self._labels(clients)
 
     def _labels(self, clients: Clients) -> Any:
-        own = [assign(data.features, self.cluster_centers_).astype(np.int32) for data in clients.here]
+        stack = stacked(clients.here)
+        found = assign(stack.stack.rows, self.cluster_centers_).astype(np.int32)
+        own = [found[first:stop].copy() for first, stop in zip(stack.starts, stack.stops, strict=True)]
         if clients.rows is None:
             return own
         labels = np.empty(sum(len(rows) for rows in clients.rows), dtype=np.int32)

@@ -167,6 +167,11 @@ def _check_common(params: dict[str, Any]) -> None:
         )
     if isinstance(params["init"], str) and params["init"] == "kfed":
         raise PrivacyError('init="kfed" sums local centers, which have no useful bound; use init="coreset".')
+    if isinstance(params["init"], str) and params["init"] == "nested":
+        raise PrivacyError(
+            'init="nested" bounds what exact totals of several fits show together; under differential '
+            'privacy the budget does: use init="coreset".'
+        )
     if params["clients_per_round"] is not None or params["cohorts"] is not None:
         raise PrivacyError(
             "under differential privacy every sum asks all clients: the party that draws a cohort knows it, "

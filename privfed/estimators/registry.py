@@ -16,7 +16,7 @@ from privfed.errors import ArgumentError, RunFolderError
 SHORT = ("dp", "dwf", "ewf", "lloyd", "minibatch", "fkm", "kfed", "fuzzy")
 """Short names of privfed's own estimators, for the command line."""
 
-TRAINED = ("fedavg", "ifca", "cfl", "dcfl")
+TRAINED = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
 """Short names of privfed's own estimators of models (`privfed.deep`)."""
 
 ESTIMATORS: Registry[Callable[..., Any]] = Registry(
@@ -35,6 +35,7 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "IFCA": "privfed.deep.estimators.clustered:IFCA",
         "CFL": "privfed.deep.estimators.clustered:CFL",
         "DCFL": "privfed.deep.estimators.clustered:DCFL",
+        "RDPCFL": "privfed.deep.estimators.mixed:RDPCFL",
         "dp": "privfed.estimators.private:DPKMeans",
         "dwf": "privfed.estimators.weighted:DWFKMeans",
         "ewf": "privfed.estimators.weighted:EWFKMeans",
@@ -47,6 +48,7 @@ ESTIMATORS: Registry[Callable[..., Any]] = Registry(
         "ifca": "privfed.deep.estimators.clustered:IFCA",
         "cfl": "privfed.deep.estimators.clustered:CFL",
         "dcfl": "privfed.deep.estimators.clustered:DCFL",
+        "rdpcfl": "privfed.deep.estimators.mixed:RDPCFL",
     },
 )
 """Estimators, by class name and short name. Packages add theirs by entry points of `privfed.estimators`."""

@@ -174,7 +174,7 @@ class FederationRequest:
                 f'noise="server" protects nobody from the server, which opens {self.secure_sum.name!r} sums; '
                 'use noise="distributed", or protocol="ckks" or "group-masked", whose sums it cannot read.'
             )
-        return scheduled(configuration, self.algorithm, privacy.domain, privacy.spare)
+        return scheduled(configuration, self.algorithm, privacy.domain)
 
     def _agreed(self) -> Configuration:
         clients, privacy, domain = self.clients, self.privacy, self.declared
@@ -306,7 +306,7 @@ def _ledger(
         return None
     if request.steps is not None:
         return SteppedLedger(configuration)
-    return BudgetLedger(configuration, spare=request.privacy.spare, unopened=unopened(transcript))
+    return BudgetLedger(configuration, unopened=unopened(transcript))
 
 
 def _terms(clients: Clients, protocol: SecureSum, rule: CohortRule, max_sums: int) -> Terms:

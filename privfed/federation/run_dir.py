@@ -1,6 +1,7 @@
 """The files in a fit's folder, and which fit may use them.
 
     transcript.jsonl              the agreement, then the questions asked and the totals opened
+    transcript.values             large tables of answers in clear, to which its lines refer
     clients/<position>.ledger     the share of its budget that each client has spent
     clients/<position>.moves      what the guard of a client with a policy has counted
     local/<position>/             a client's own run, whose noised centers it contributes

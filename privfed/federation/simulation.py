@@ -22,6 +22,7 @@ from privfed.engines.logs import ClientLogs
 from privfed.errors import ArgumentError, PolicyError, ResumeError
 from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of, moves_of
 from privfed.party.client import Stores, assembled, rows_in_domain
+from privfed.party.crowd import Crowd
 from privfed.party.program import Followed, Program, agreed_program
 from privfed.party.state import MemoryStore
 
@@ -72,18 +73,16 @@ class Simulation(Engine):
         program = agreed_program(configuration, opening.domain, opening.algorithm)
         followed = None if program is None else _followed(program, opening)
         pool = Pool(data, configuration.clients, configuration.seed, [logs.of(i) for i in positions])
+        stores = [_stores(opening.folder, i, followed) for i in positions]
         clients: dict[int, Client] = {}
         for i in positions:
-            stores = Stores(followed=MemoryStore(followed))
-            if opening.folder is not None:
-                ledger, moves = ledger_of(opening.folder, i), moves_of(opening.folder, i)
-                stores = replace(stores, ledger=ledger, moves=moves)
-            own = (pool.answerer(i), configuration, policy, stores, logs.of(i))
+            own = (pool.answerer(i), configuration, policy, stores[i], logs.of(i))
             clients[i] = assembled(sides[i], *own, program=program)
+        crowd = Crowd.of(sides, stores, program, pool.together, configuration, policy)
         if private and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
         rng = np.random.default_rng(configuration.seed)
-        carrier = InProcessEngine(clients, pool, self.faults, rng)
+        carrier = InProcessEngine(clients, pool, self.faults, rng, crowd)
         return Connection(session=session, carrier=carrier, logs=lambda: logs.where)
 
     def _check_faults(self, protocol: SecureSum) -> None:
@@ -105,6 +104,14 @@ class Simulation(Engine):
         if self.logs is not None:
             return ClientLogs(Path(self.logs), silent=private)
         return ClientLogs(None if folder is None or private else folder / CLIENTS, silent=private)
+
+
+def _stores(folder: Path | None, client: int, followed: Followed | None) -> Stores:
+    """Return where a client keeps what it must not forget; in the run's folder what a resumed run needs."""
+    stores = Stores(followed=MemoryStore(followed))
+    if folder is None:
+        return stores
+    return replace(stores, ledger=ledger_of(folder, client), moves=moves_of(folder, client))
 
 
 def _followed(program: Program, opening: Opening) -> Followed:

@@ -100,6 +100,12 @@ class _Group:
 
         A centroid without rows stays where it is (section 2.4).
         """
+        if active.all():
+            counts, sums = step(self.held, self.centers if number else self.received[None], number=number)
+            moved = counts > 0
+            np.divide(sums, counts[:, :, None], out=self.centers, where=moved[:, :, None])
+            self.behind = np.where(moved, counts, self.behind)
+            return counts
         counts = np.zeros(self.behind.shape)
         own = self.centers[active] if number else self.received[None]
         counts[active], sums = step(self.held.only(active), own, number=number)

@@ -6,6 +6,7 @@ nothing here communicates. Source of the seeding: Arthur and Vassilvitskii, k-me
 
 One last bit decides which point becomes a seed, and so the whole run. So nothing here calls BLAS, or adds in
 an order that threads or the processor choose: distances are added feature by feature, sums point by point.
+These are the laws of `privfed.numerics.kernels`, which does the work where there is enough of it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.choice import CHOICE, Choice
+from privfed.numerics.kernels.interpreted import cell_sums
+from privfed.numerics.kernels.steps import Assigner
+from privfed.numerics.kernels.steps import distances as _compiled_distances
 
 MOST_STEPS = 300
 """Most Lloyd steps of a restart."""
 
 MOST_DISTANCES = 1 << 22
 """Most distances that are held at once; restarts are processed in groups within this limit."""
+
+ALONE = 1 << 13
+"""Distances of a step from which restarts are done one after the other, each with bounds of its own."""
 
 _BLOCK = 1 << 14
 """Distances that are added up at a time, so that they stay in the processor's cache."""
@@ -41,9 +49,13 @@ class Clustering(NamedTuple):
     inertia: float
 
 
-def many_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
+def many_distances(points: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> FloatArray:
     """Return squared distances of (n_points, d) to (n_sets, n_centers, d): (n_sets, n_centers, n_points)."""
-    columns, flat = np.ascontiguousarray(points.T), centers.reshape(-1, points.shape[1])
+    flat = centers.reshape(-1, points.shape[1])
+    found = _compiled_distances(points, flat, choice=choice)
+    if found is not None:
+        return found.reshape(*centers.shape[:2], len(points))
+    columns = np.ascontiguousarray(points.T)
     distances = np.zeros((len(flat), len(points)))
     height = max(1, _BLOCK // max(1, len(points)))
     for top in range(0, len(flat), height):
@@ -137,12 +149,40 @@ def lloyd(
         starts: float64 of shape (n_starts, n_clusters, n_features).
         max_iter: most steps.
     """
+    if len(points) * starts.shape[1] >= ALONE:
+        each = [_lloyd(points, weights, start, max_iter) for start in starts]
+        return min(each, key=lambda one: one.inertia)
     group = max(1, MOST_DISTANCES // max(1, len(points) * starts.shape[1]))
     found = [
         _lloyd_group(points, weights, starts[first : first + group], max_iter)
         for first in range(0, len(starts), group)
     ]
     return min(found, key=lambda one: one.inertia)
+
+
+def _lloyd(points: FloatArray, weights: FloatArray, start: FloatArray, max_iter: int) -> Clustering:
+    """Do the Lloyd steps of one start, with bounds on distances kept between them."""
+    assigner, weighted = Assigner(points), points * weights[:, None]
+    centers, labels = start.copy(), np.full(len(points), -1, dtype=np.intp)
+    for _ in range(max_iter):
+        before, labels = labels, assigner.labels(centers)
+        if np.array_equal(labels, before):
+            break
+        total = np.bincount(labels, weights, len(centers))
+        _, sums = cell_sums(weighted, labels, len(centers))
+        held = total > 0.0
+        centers[held] = sums[held] / total[held, None]
+    nearest_now = centers[assigner.labels(centers)]
+    inertia = _weighed(_own_distances(points, nearest_now), weights)
+    return Clustering(centers, labels, float(inertia))
+
+
+def _own_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
+    """Return the squared distance of each point to its own center, both (n_points, d), added in order."""
+    total = np.zeros(len(points))
+    for column, coordinate in zip(points.T, centers.T, strict=True):
+        total += np.square(coordinate - column)
+    return total
 
 
 def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, max_iter: int) -> Clustering:

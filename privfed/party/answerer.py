@@ -58,13 +58,26 @@ def in_one_pass(
         seed: of the clients' simulation randomness, which name and index key.
         logs: name of each client -> its own log.
     """
-    within, moved = all_within(list(rows.values()), question.ranges)
-    generators = _Generators(seed, list(rows), index)
-    answers = question.answer_all(within, generators)
-    for name, data in zip(rows, within, strict=True):
+    names = list(rows)
+    answers, moved = in_order(question, index, names, list(rows.values()), seed, [logs[one] for one in names])
+    return dict(zip(names, zip(answers, moved, strict=True), strict=True))
+
+
+def in_order(
+    question: Question,
+    index: int,
+    names: Sequence[str],
+    rows: Sequence[ClientData],
+    seed: int,
+    logs: Sequence[ErrorLog],
+) -> tuple[Sequence[Statistics], list[int]]:
+    """Answer as `in_one_pass`; return statistics and numbers of clipped rows, in the clients' order."""
+    within, moved = all_within(rows, question.ranges)
+    answers = question.answer_all(within, _Generators(seed, names, index))
+    for log, data in zip(logs, within, strict=True):
         while data.errors:
-            note(logs[name], data.errors.pop(0))
-    return dict(zip(rows, zip(answers, moved, strict=True), strict=True))
+            note(log, data.errors.pop(0))
+    return answers, moved
 
 
 def answered_alone(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from privfed.errors import StateError
 
-VERSION = 1
+VERSION = 2
 """Of the form below."""
 
 _SCHEMA = """
@@ -37,8 +37,15 @@ CREATE TABLE fits (
     totals BLOB
 );
 CREATE TABLE starts (
-    data_set TEXT NOT NULL, cells BLOB NOT NULL, total BLOB NOT NULL, PRIMARY KEY (data_set, cells)
+    data_set TEXT NOT NULL, cells BLOB NOT NULL, PRIMARY KEY (data_set, cells)
 );
+CREATE TABLE peers (
+    public BLOB PRIMARY KEY, counter INTEGER NOT NULL, head BLOB NOT NULL
+);
+CREATE TRIGGER peers_go_on BEFORE UPDATE ON peers
+    WHEN NEW.public IS NOT OLD.public OR NEW.counter < OLD.counter
+        OR (NEW.counter = OLD.counter AND NEW.head IS NOT OLD.head)
+    BEGIN SELECT RAISE(ABORT, 'a peer never goes back'); END;
 CREATE TRIGGER entries_in_order BEFORE INSERT ON entries
     WHEN NEW.counter IS NOT (SELECT COALESCE(MAX(counter), 0) + 1 FROM entries)
     BEGIN SELECT RAISE(ABORT, 'entries follow each other'); END;
@@ -69,6 +76,7 @@ _FORM = "".join(
         _frozen("entries", "UPDATE", "DELETE"),
         _frozen("fits", "DELETE"),
         _frozen("starts", "UPDATE", "DELETE"),
+        _frozen("peers", "DELETE"),
         f"PRAGMA user_version = {VERSION};",
     )
 )

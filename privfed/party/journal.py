@@ -15,12 +15,12 @@ from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.given import Given
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.stored.files import make_folder
-from privfed.core.stored.hashing import digest
 from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.chain import Chain, Head, now
 from privfed.party.database import Database
 from privfed.party.identity import OwnIdentity, write_new
 from privfed.party.journalled import NO_TOTALS, JournalledFit
+from privfed.party.peers import JournalIdentity
 from privfed.protocols.crypto.keys import equal
 
 FILE = "journal.sqlite"
@@ -117,6 +117,11 @@ class Journal:
         return self._chain.head
 
     @property
+    def identity(self) -> JournalIdentity:
+        """The party's key, which shows others where this journal stands, and remembers where theirs do."""
+        return JournalIdentity(self._own.key, self._database)
+
+    @property
     def fits(self) -> tuple[FitLine, ...]:
         """All fits, in the order in which they began."""
         columns = ", ".join("lower(hex(agreement))" if one == "agreement" else one for one in _LINE)
@@ -132,8 +137,12 @@ class Journal:
     def given(self, data_set: str) -> Given:
         """Return what a data set has given so far."""
         fits = [one for one in self.fits if one.data_set == data_set]
+        with self._database.transaction() as database:
+            query = "SELECT COUNT(*) FROM starts WHERE data_set = ?"
+            (starts,) = database.execute(query, (data_set,)).fetchone()
         return Given(
             fits=len(fits),
+            starts=starts,
             sums=sum(one.answered for one in fits),
             losses=sum(one.losses for one in fits),
             epsilon=fsum(one.epsilon for one in fits if one.epsilon is not None),
@@ -176,7 +185,7 @@ class Journal:
                 f"this fit began on data_set={before!r} at position {place}, and goes on there only; got "
                 f"data_set={data_set!r}, position {position}."
             )
-        return JournalledFit(self._database, number, policy.max_losses)
+        return JournalledFit(self._database, number, policy.max_losses, policy.max_starts)
 
     def _begun(
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
@@ -200,30 +209,4 @@ class Journal:
                 (*about, now(), *claim, NO_TOTALS),
             ).fetchone()[0]
             self._chain.enter(number, "begin", agreement=agreement.digest.hex(), data_set=data_set)
-        return JournalledFit(self._database, number, policy.max_losses)
-
-    def keep_start(self, data_set: str, cells: bytes, total: bytes) -> None:
-        """Keep the total of a start, so that later fits on the same data set need not ask for it again.
-
-        Args:
-            data_set: the client's own name of the rows.
-            cells: encoding of the question.
-            total: encoding of its opened total.
-
-        Raises:
-            StateError: another total is kept for it.
-        """
-        if self.start(data_set, cells) == total:
-            return
-        with self._database.transaction() as database:
-            database.execute("INSERT INTO starts VALUES (?, ?, ?)", (data_set, digest("start", cells), total))
-            self._chain.enter(0, "start", data_set=data_set, cells=digest("start", cells).hex())
-
-    def start(self, data_set: str, cells: bytes) -> bytes | None:
-        """Return the total that is kept for a start, or None."""
-        with self._database.transaction() as database:
-            found = database.execute(
-                "SELECT total FROM starts WHERE data_set = ? AND cells = ?",
-                (data_set, digest("start", cells)),
-            ).fetchone()
-        return None if found is None else bytes(found[0])
+        return JournalledFit(self._database, number, policy.max_losses, policy.max_starts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from privfed.core.asking.question import Question, wire_name
+from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer, CountsLosses, StateTransaction
 from privfed.core.stored.codec import StateCodec
@@ -34,10 +34,18 @@ class JournalledFit:
         database: the journal's file.
         number: of the fit.
         max_losses: most losses of clients in all fits on the same rows; None for any number.
+        max_starts: in how many sets of cells the same rows are counted, in all fits; None for any number.
     """
 
-    def __init__(self, database: Database, number: int, max_losses: int | None = None) -> None:
-        self._database, self.number, self._max_losses = database, number, max_losses
+    def __init__(
+        self,
+        database: Database,
+        number: int,
+        max_losses: int | None = None,
+        max_starts: int | None = None,
+    ) -> None:
+        self._database, self.number = database, number
+        self._max_losses, self._max_starts = max_losses, max_starts
         self._chain = Chain(database)
 
     @contextmanager
@@ -106,7 +114,8 @@ class JournalledFit:
         before it.
 
         Raises:
-            PolicyError: an earlier sum, or another question; the text is the code of the refusal.
+            PolicyError: an earlier sum, another question, or more sets of cells than the policy allows; the
+                text is the code of the refusal.
         """
         asked = digest("question", question.to_bytes())
         with self._database.transaction() as database:
@@ -117,8 +126,27 @@ class JournalledFit:
                 raise PolicyError("journal:question")
             query = "SELECT answered FROM fits WHERE number = ?"
             (answered,) = database.execute(query, (self.number,)).fetchone()
+            if any(one.declaration and one.declaration.n_cells for one in parts_of(question)):
+                self._counts_in(asked)
             values = {"answered": answered + 1, "asked": index + 1, "question": asked}
             self.write("sum", values, index=index, question=wire_name(type(question)), digest=asked.hex())
+
+    def _counts_in(self, cells: bytes) -> None:
+        """Enter in which cells the rows are counted. The same cells, in any fit, count once.
+
+        Raises:
+            PolicyError: they are more sets of cells than the policy allows; the text is the code.
+        """
+        with self._database.transaction() as database:
+            query = "SELECT data_set FROM fits WHERE number = ?"
+            (data_set,) = database.execute(query, (self.number,)).fetchone()
+            query = "SELECT cells FROM starts WHERE data_set = ?"
+            known = {bytes(one) for (one,) in database.execute(query, (data_set,))}
+            if cells in known:
+                return
+            if self._max_starts is not None and len(known) >= self._max_starts:
+                raise PolicyError("policy:max_starts")
+            database.execute("INSERT INTO starts VALUES (?, ?)", (data_set, cells))
 
     def counted(self, lost: int) -> None:
         """Keep how often clients were lost in this fit, before anything is given because of it.
@@ -127,20 +155,14 @@ class JournalledFit:
             lost: how often, over all set-ups.
 
         Raises:
-            StateError: in all fits on these rows it would be more often than the policy allows.
+            PolicyError: in all fits on these rows it would be more often than the policy allows; the text is
+                the code of the refusal.
         """
         with self._database.transaction() as database:
             query = "SELECT losses FROM fits WHERE number = ?"
             (known,) = database.execute(query, (self.number,)).fetchone()
-            if lost <= known:
-                return
-            try:
+            if lost > known:
                 self.lost(lost - known, self._max_losses)
-            except PolicyError:
-                raise StateError(
-                    "clients were lost more often in the fits on these rows than this client's policy allows "
-                    f"(max_losses={self._max_losses}); nothing was answered. Let it sit out, or allow more."
-                ) from None
 
     def lost(self, clients: int, most: int | None = None) -> None:
         """Count clients that were lost in a sum or a set-up, before anything is given because of it.
@@ -226,7 +248,11 @@ class JournalStore:
             ) from None
 
     def save(self, state: Any) -> None:
-        """Keep a value; of a state also how often clients were lost."""
+        """Keep a value; of a state also how often clients were lost.
+
+        Raises:
+            PolicyError: that is more often than the policy allows; nothing of the transaction is kept.
+        """
         if isinstance(state, CountsLosses):
             self._fit.counted(state.losses_so_far)
         kept = state if self._codec is None else self._codec.to_bytes(state)

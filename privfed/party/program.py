@@ -14,13 +14,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import msgspec
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, built, written
-from privfed.core.asking.phases import OF_THE_RUN, Cycle, Kept, Phase, Phased, Phases
+from privfed.core.asking.phases import OF_THE_RUN, Kept, Phased, Phases
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Setting
@@ -29,6 +28,7 @@ from privfed.core.stored.codec import Codec
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError, PolicyError
+from privfed.party.automaton import Place, Step, most_questions, onward
 from privfed.privacy.noised import Noised
 from privfed.questions.ranges import Found
 
@@ -38,8 +38,8 @@ REFUSED = "program"
 MOST_REMEMBERED = 1 << 14
 """Most readings whose next ones are remembered."""
 
-Place = tuple[int, ...]
-"""Where a reading stands in phases: (part, times), and for a cycle the place within its body after it."""
+MOST_FOLLOWED = 1 << 9
+"""Most clients' places, those of many being the same, whose readings are remembered."""
 
 
 class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -73,77 +73,8 @@ class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 FOLLOWED: Codec[Followed] = Codec(Followed, "place in a program", 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A question that may come next: its phase, the place after it, and what is forgotten before it."""
-
-    place: Place
-    phase: Phase
-    forgets: tuple[str, ...] = ()
-
-    def within(self, part: int, times: int, forgets: tuple[str, ...] = ()) -> _Step:
-        return _Step((part, times, *self.place), self.phase, (*forgets, *self.forgets))
-
-
-def _optional(parts: Iterable[Phase | Cycle]) -> bool:
-    """Say whether all of some phases may be left out."""
-    return all(part.least == 0 or (isinstance(part, Cycle) and _optional(part.body)) for part in parts)
-
-
-def _first(parts: Phases, begin: int = 0) -> Iterator[_Step]:
-    """Yield the questions with which phases may begin, from part `begin` on."""
-    for i, part in enumerate(parts[begin:], begin):
-        if part.most == 0:
-            continue
-        if isinstance(part, Phase):
-            yield _Step((i, 1), part)
-        else:
-            yield from (step.within(i, 1, part.forgets) for step in _first(part.body))
-        if not _optional([part]):
-            return
-
-
-def _ended(parts: Phases, place: Place) -> bool:
-    """Say whether phases may end at a place."""
-    if not place:
-        return _optional(parts)
-    i, times, *inner = place
-    part = parts[i]
-    whole = isinstance(part, Phase) or _ended(part.body, tuple(inner))
-    enough = times >= part.least or (isinstance(part, Cycle) and _optional(part.body))
-    return whole and enough and _optional(parts[i + 1 :])
-
-
-def _next(parts: Phases, place: Place) -> Iterator[_Step]:
-    """Yield the questions that may come next at a place."""
-    if not place:
-        yield from _first(parts)
-        return
-    i, times, *inner = place
-    part, whole = parts[i], True
-    if isinstance(part, Cycle):
-        yield from (step.within(i, times) for step in _next(part.body, tuple(inner)))
-        whole = _ended(part.body, tuple(inner))
-    if not whole:
-        return
-    if times < part.most:
-        if isinstance(part, Phase):
-            yield _Step((i, times + 1), part)
-        else:
-            yield from (step.within(i, times + 1, part.forgets) for step in _first(part.body))
-    if times >= part.least or (isinstance(part, Cycle) and _optional(part.body)):
-        yield from _first(parts, i + 1)
-
-
-@lru_cache(maxsize=1 << 14)
-def _onward(parts: Phases, place: Place) -> tuple[tuple[_Step, ...], bool]:
-    """Return what may come next at a place, and whether the phases may end there."""
-    return tuple(_next(parts, place)), _ended(parts, place)
-
-
-def _most(parts: Phases) -> int:
-    """Return the most questions that phases have."""
-    return sum(part.most * (1 if isinstance(part, Phase) else _most(part.body)) for part in parts)
+Next = tuple[tuple[int, ...], Step]
+"""Metrics that are used once a question is asked, and the question."""
 
 
 class _Memory:
@@ -154,6 +85,30 @@ class _Memory:
         self._index = -1
         self._found: dict[tuple[Followed, bytes], Followed] = {}
         self._passed: dict[Branch, tuple[Branch, ...]] = {}
+        self._reached: dict[Followed, tuple[int, set[Branch]]] = {}
+        self._steps: dict[tuple[tuple[int, ...], Place], tuple[Next, ...]] = {}
+
+    def steps(
+        self, branch: Branch, find: Callable[[tuple[int, ...], Place], Iterator[Next]]
+    ) -> tuple[Next, ...]:
+        """Return what may be asked next in a reading, with the metrics that are used then."""
+        if len(self._steps) > MOST_REMEMBERED:
+            self._steps.clear()
+        key = branch.used, branch.place
+        if key not in self._steps:
+            self._steps[key] = tuple(find(*key))
+        return self._steps[key]
+
+    def reached(self, followed: Followed, index: int) -> tuple[int, set[Branch]]:
+        """Return the last sum before `index` after which the readings are known, and these."""
+        at, branches = self._reached.get(followed, (index, set()))
+        return (at, branches) if at < index else (followed.index, set(followed.branches))
+
+    def reaches(self, followed: Followed, index: int, branches: set[Branch]) -> None:
+        """Remember the readings after a sum, for clients that did not see those since `followed`."""
+        if len(self._reached) > MOST_FOLLOWED:
+            self._reached.clear()
+        self._reached[followed] = (index, branches)
 
     def passed(self, branch: Branch, find: Callable[[Branch], Iterator[Branch]]) -> tuple[Branch, ...]:
         """Return the readings after a question that nobody here saw."""
@@ -208,7 +163,7 @@ class Program:
     @property
     def max_sums(self) -> int:
         """Most sums that the program has."""
-        return sum(map(_most, (self.phases, *self.metrics)))
+        return sum(map(most_questions, (self.phases, *self.metrics)))
 
     def after(self, followed: Followed, question: Question, index: int) -> Followed:
         """Return what is known once a question is answered as sum `index`.
@@ -229,9 +184,10 @@ class Program:
     def _after(self, followed: Followed, question: Question, index: int, asked: bytes) -> Followed:
         if not followed.index < index < self.max_sums:
             raise PolicyError(REFUSED)
-        branches = set(followed.branches)
-        for _ in range(index - followed.index - 1):
+        reached, branches = self._memory.reached(followed, index)
+        for _ in range(index - reached - 1):
             branches = {found for one in branches for found in self._memory.passed(one, self._passed)}
+        self._memory.reaches(followed, index - 1, branches)
         plain = self._without_noise(question)
         read: dict[object, tuple[tuple[str, bytes], ...] | None] = {}
         found = {branch for one in branches for branch in self._matched(one, plain, read)}
@@ -264,28 +220,27 @@ class Program:
             raise PolicyError(REFUSED)
         return question.inner
 
-    def _steps(self, branch: Branch) -> Iterator[tuple[tuple[int, ...], _Step]]:
+    def _steps(self, used: tuple[int, ...], place: Place) -> Iterator[tuple[tuple[int, ...], Step]]:
         """Yield what may be asked next, with the metrics that are used then."""
-        parts = self.metrics[branch.used[-1]] if branch.used else self.phases
-        steps, ended = _onward(parts, branch.place)
-        yield from ((branch.used, step) for step in steps)
+        parts = self.metrics[used[-1]] if used else self.phases
+        steps, ended = onward(parts, place)
+        yield from ((used, step) for step in steps)
         if ended:
             for metric, phases in enumerate(self.metrics):
-                if metric not in branch.used:
+                if metric not in used:
                     # In which order metrics were asked makes no difference to what may follow.
-                    used = (*sorted(branch.used), metric)
-                    yield from ((used, step) for step in _first(phases))
+                    yield from (((*sorted(used), metric), step) for step in onward(phases, ())[0])
 
     def _passed(self, branch: Branch) -> Iterator[Branch]:
         """Yield the readings after a question that this client did not see."""
-        for used, step in self._steps(branch):
+        for used, step in self._memory.steps(branch, self._steps):
             yield Branch(used, step.place, _kept(_without(branch, step)))
 
     def _matched(
         self, branch: Branch, question: Question, read: dict[object, tuple[tuple[str, bytes], ...] | None]
     ) -> Iterator[Branch]:
         """Yield the readings after a question; `read` keeps what it means where, as many readings agree."""
-        for used, step in self._steps(branch):
+        for used, step in self._memory.steps(branch, self._steps):
             key = (id(step.phase), step.forgets, branch.kept)
             if key not in read:
                 read[key] = self._meant(step, _without(branch, step), question)
@@ -293,7 +248,7 @@ class Program:
             if kept is not None:
                 yield Branch(used, step.place, kept)
 
-    def _meant(self, step: _Step, before: Kept, question: Question) -> tuple[tuple[str, bytes], ...] | None:
+    def _meant(self, step: Step, before: Kept, question: Question) -> tuple[tuple[str, bytes], ...] | None:
         """Return what is kept where a question is that of a step; None where it is not."""
         kept = step.phase.form.read(question, before)
         if kept is None:
@@ -305,7 +260,7 @@ class Program:
         return _kept(kept)
 
 
-def _without(branch: Branch, step: _Step) -> Kept:
+def _without(branch: Branch, step: Step) -> Kept:
     return {name: value for name, value in branch.kept if name not in step.forgets}
 
 

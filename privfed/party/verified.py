@@ -35,7 +35,6 @@ def own_run(
     store: StateStore,
     *,
     domain: Domain | None = None,
-    spare: float = 0.0,
     tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
 ) -> AlgorithmReplica[Any]:
     """Return a client's own run of the agreed algorithm, after the totals that its store has.
@@ -44,7 +43,6 @@ def own_run(
         configuration: what was agreed.
         store: keeps the totals told so far (`privfed.party.replica.TOTALS`).
         domain: the declared domain, where that is a ball; a box is in the agreement.
-        spare: under differential privacy, the share of the budget that is kept for sums asked again.
         tells: hears each total besides.
 
     Raises:
@@ -57,6 +55,6 @@ def own_run(
             "Agree on an estimator; metrics alone are asked over sums that the server opens, unverified."
         )
     agreed.check_versions()
-    ledger = None if configuration.noising_terms is None else BudgetLedger(configuration, spare=spare)
+    ledger = None if configuration.noising_terms is None else BudgetLedger(configuration)
     setting = setting_of(configuration, domain)
     return AlgorithmReplica(built(agreed.algorithm), setting, store, ledger=ledger, tells=tells)

@@ -42,14 +42,12 @@ class BudgetLedger:
 
     Args:
         configuration: states the guarantee.
-        spare: share of the budget that is kept for sums that have to be asked again.
         unopened: questions of an interrupted run that were sent but not opened; they are paid and lost.
     """
 
-    def __init__(
-        self, configuration: Configuration, *, spare: float = 0.0, unopened: Iterable[Noised] = ()
-    ) -> None:
-        self._configuration, self._share = configuration, 1.0 - spare
+    def __init__(self, configuration: Configuration, *, unopened: Iterable[Noised] = ()) -> None:
+        terms = configuration.privacy
+        self._configuration, self._share = configuration, 1.0 - (0.0 if terms is None else terms.spare)
         self._asked = 0
         self.payments: list[Payment] = []
         for question in unopened:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -147,6 +148,10 @@ def noised(
     return replace(draft, sigma=sigma)
 
 
+_COSTS: WeakKeyDictionary[Noised, tuple[Configuration, float]] = WeakKeyDictionary()
+"""Question -> the configuration with which it was priced last, and its cost: simulated clients share both."""
+
+
 def cost(question: Noised, configuration: Configuration) -> float:
     """Return the share of the budget that a noised question costs; above 1 if the budget does not suffice.
 
@@ -154,6 +159,14 @@ def cost(question: Noised, configuration: Configuration) -> float:
         PrivacyError: it has no proven bound, its noise is of another kind than was agreed on, or its sigma is
             smaller than the mechanism needs.
     """
+    known = _COSTS.get(question)
+    if known is None or known[0] is not configuration:
+        known = configuration, _cost(question, configuration)
+        _COSTS[question] = known
+    return known[1]
+
+
+def _cost(question: Noised, configuration: Configuration) -> float:
     terms = _terms(configuration)
     names = [entry.name for entry in question.inner.spec.entries]
     limits = dict(zip(names, question.limits.tolist(), strict=True)) if question.limits.size else None

@@ -134,6 +134,7 @@ class Privacy:
             rehearsal=self.noise_seed is not None,
             mechanism=Mechanism(self.mechanism),
             steps=steps,
+            spare=float(self.spare),
         )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import dp_accounting
+import msgspec
 from dp_accounting.pld import PLDAccountant
 
-from privfed.core.values.steps import MOST_NOISE
+from privfed.core.values.steps import MOST_NOISE, SampledSteps
 from privfed.errors import PrivacyError
 from privfed.privacy.accounting import gdp_epsilon
 
@@ -43,37 +44,82 @@ def epsilon_of(
         return 0.0
     if sample_rate == 1.0:
         return gdp_epsilon(steps**0.5 / noise_multiplier, delta)
-    gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
-    event = dp_accounting.SelfComposedDpEvent(
-        dp_accounting.PoissonSampledDpEvent(sample_rate, gaussian), steps
-    )
+    return _composed([_steps(noise_multiplier, sample_rate, steps)], delta, interval)
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of_fit(steps: SampledSteps, delta: float, interval: float = INTERVAL) -> float:
+    """Return the epsilon that all agreed steps guarantee for one record, choices included.
+
+    A client that joins after the first round never does the first training, so that the larger one counts
+    of the fits with and without it.
+
+    Args:
+        steps: that clients agreed on.
+        delta: of the claim.
+        interval: grid of privacy losses.
+    """
+    noise, rate = steps.noise_multiplier, steps.sample_rate
+    if not (steps.first_steps or steps.choice_noise):
+        return epsilon_of(noise, rate, steps.total, delta, interval)
+    chosen = [_steps(steps.choice_noise, 1.0, steps.trainings)] if steps.choice_noise else []
+    fits = [[_steps(noise, rate, steps.steps * steps.trainings), *chosen]]
+    if steps.first_steps:
+        first = _steps(noise, steps.first_rate, steps.first_steps)
+        fits.append([first, _steps(noise, rate, steps.steps * (steps.trainings - 1)), *chosen])
+    return max(_composed([one for one in events if one.count], delta, interval) for events in fits)
+
+
+def _steps(noise: float, rate: float, count: int) -> dp_accounting.SelfComposedDpEvent:
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
+    if rate < 1.0:
+        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+    return dp_accounting.SelfComposedDpEvent(event, count)
+
+
+def _composed(events: list[dp_accounting.SelfComposedDpEvent], delta: float, interval: float) -> float:
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = PLDAccountant(relation, value_discretization_interval=interval)
-    return float(accountant.compose(event).get_epsilon(delta))
+    for event in events:
+        accountant.compose(event)
+    return float(accountant.get_epsilon(delta))
 
 
-@lru_cache(maxsize=64)
 def noise_for(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
     """Return the least noise multiplier, rounded up by `PRECISION`, of so many steps under a claim.
 
     Raises:
         PrivacyError: no multiplier up to `MOST_NOISE` is enough.
     """
-    found = _least(epsilon, delta, sample_rate, steps, COARSE, 0.0, 0.5)
-    return _least(epsilon, delta, sample_rate, steps, INTERVAL, 0.0, found)
+    all_steps = SampledSteps(
+        noise_multiplier=1.0, sample_rate=sample_rate, max_grad_norm=1.0, steps=steps, trainings=1
+    )
+    return noise_of_fit(epsilon, delta, all_steps)
+
+
+@lru_cache(maxsize=64)
+def noise_of_fit(epsilon: float, delta: float, steps: SampledSteps) -> float:
+    """Return the least noise multiplier of a fit's steps under a claim; the steps' own does not matter.
+
+    Raises:
+        PrivacyError: no multiplier up to `MOST_NOISE` is enough.
+    """
+    found = _least(epsilon, delta, steps, COARSE, 0.0, 0.5)
+    return _least(epsilon, delta, steps, INTERVAL, 0.0, found)
 
 
 def _least(
-    epsilon: float, delta: float, sample_rate: float, steps: int, interval: float, low: float, high: float
+    epsilon: float, delta: float, steps: SampledSteps, interval: float, low: float, high: float
 ) -> float:
     def allowed(multiplier: float) -> bool:
-        return epsilon_of(multiplier, sample_rate, steps, delta, interval) <= epsilon
+        tried = msgspec.structs.replace(steps, noise_multiplier=multiplier)
+        return epsilon_of_fit(tried, delta, interval) <= epsilon
 
     while not allowed(high):
         low, high = high, 2.0 * high
         if high > MOST_NOISE:
             raise PrivacyError(
-                f"epsilon={epsilon:g} and delta={delta:g} leave nothing for {steps} steps of DP-SGD; "
+                f"epsilon={epsilon:g} and delta={delta:g} leave nothing for {steps.total} steps of DP-SGD; "
                 "take fewer rounds or epochs, or claim a larger epsilon."
             )
     # What a coarser grid allowed is close: small steps down first, as little noise takes long to account.

@@ -74,7 +74,7 @@ def agreed_on(question: Noised, configuration: Configuration, index: int) -> boo
 
 
 def scheduled(
-    configuration: Configuration, algorithm: Algorithm[Any] | None, domain: Domain, spare: float
+    configuration: Configuration, algorithm: Algorithm[Any] | None, domain: Domain
 ) -> Configuration:
     """Return the configuration with the noise of each sum, found by running the algorithm on zero totals.
 
@@ -82,7 +82,6 @@ def scheduled(
         configuration: claims privacy by noise of the server.
         algorithm: the algorithm that will run; None where it is not known what will be asked.
         domain: the declared domain.
-        spare: share of the budget that is kept for sums that have to be asked again.
 
     Raises:
         PrivacyError: the algorithm's questions may depend on totals.
@@ -90,13 +89,14 @@ def scheduled(
     if algorithm is None or not algorithm.fixed:
         raise PrivacyError(FIXED_ONLY)
     terms = configuration.privacy
+    share = 1.0 if terms is None else 1.0 - terms.spare
     setting = Setting(configuration.clients, configuration.n_features, domain, privacy=terms)
     everyone, schedule = tuple(range(len(configuration.clients))), list[AddedNoise]()
     conversation = algorithm.run(setting)
     try:
         ask = next(conversation)
         while True:
-            question = noised(ask.question, ask.weights or {}, ask.limits, configuration, 1.0 - spare)
+            question = noised(ask.question, ask.weights or {}, ask.limits, configuration, share)
             schedule.append(added_noise(question))
             zeros = question.spec.unflatten(np.zeros(question.spec.size))
             ask = conversation.send(Total(zeros, everyone, noise_std=question.noise_std(1)))

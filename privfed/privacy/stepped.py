@@ -127,7 +127,7 @@ class SteppedAnswerer:
 
     def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
         # Imported where it is needed: it takes long, and few clients train.
-        from privfed.privacy.sampled import epsilon_of
+        from privfed.privacy.sampled import epsilon_of_fit
 
         terms, self._steps = configuration.privacy, agreed_steps(configuration)
         words = None if terms is None else (terms.unit, terms.neighbours, terms.noise, terms.mechanism)
@@ -137,8 +137,7 @@ class SteppedAnswerer:
                 "DP-SGD protects records, added or removed, by Gaussian noise of each client alone, and its "
                 "budget is the number of its steps; do not take part in this fit."
             )
-        of_steps = self._steps.noise_multiplier, self._steps.sample_rate, self._steps.total
-        spent = epsilon_of(*of_steps, terms.delta)
+        spent = epsilon_of_fit(self._steps, terms.delta)
         if spent > terms.epsilon:
             raise PrivacyError(
                 f"the agreed steps come to epsilon={spent:.6g}, more than the agreed epsilon="
@@ -157,15 +156,20 @@ class SteppedAnswerer:
             found = trained(question, self._steps)
         except PrivacyError:
             raise PolicyError("policy:noise") from None
+        if 0 < found.number < self._number:
+            # What it trained then is forgotten: it would train anew, unpaid.
+            raise PolicyError("policy:budget")
         if found.number > self._number:
             # After a round that it was not asked in, a client may join anew, and train twice.
-            self._pay(2 if found.number > self._number + 1 else 1)
+            self._pay(2 if found.number > self._number + 1 else 1, found.number)
             self._number = found.number
         return self._answerer(question, index)[0], 0
 
-    def _pay(self, trainings: int) -> None:
+    def _pay(self, trainings: int, number: int) -> None:
         with self._store.transaction() as transaction:
-            spent = (transaction.load() or 0.0) + trainings / self._steps.trainings
-            if spent > 1.0 + SLACK:
+            before = transaction.load() or 0.0
+            spent = before + trainings / self._steps.trainings
+            # A first training of its own may cost more than the others, and is done once.
+            if spent > 1.0 + SLACK or (self._steps.first_steps and number == 1 and before > 0.0):
                 raise PolicyError("policy:budget")
             transaction.save(spent)

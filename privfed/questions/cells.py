@@ -20,7 +20,7 @@ from privfed.core.asking.phases import Form, Near, Rule, Same, Shape, Within
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.conversation import Setting
-from privfed.core.values.domain import FloatArray
+from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray
 from privfed.numerics.kernels.interpreted import cell_sums
@@ -97,18 +97,25 @@ class CellSums(Cells):
     @cached_property
     def spec(self) -> StatisticsSpec:
         """Counts of at most the rows of a client; sums of at most that many rows in the ranges."""
-        count = Entry("count", (self.n_cells,), 0.0, self.ranges.rows, RESOLUTION)
-        return StatisticsSpec(count, sums_entry("sum", self.n_cells, self.ranges))
+        return cell_spec(self.n_cells, self.ranges)
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        answers = []
-        for client in clients:
-            count, total = cell_sums(client.features, self.cells(client.features), self.n_cells)
-            answers.append(Statistics(count=count, sum=total))
-        return answers
+        return [in_cells(client.features, self.cells(client.features), self.n_cells) for client in clients]
+
+
+def cell_spec(n_cells: int, ranges: Ranges) -> StatisticsSpec:
+    """Return the specification of counts and sums of rows in cells."""
+    count = Entry("count", (n_cells,), 0.0, ranges.rows, RESOLUTION)
+    return StatisticsSpec(count, sums_entry("sum", n_cells, ranges))
+
+
+def in_cells(rows: FloatArray, cells: IntArray, n_cells: int) -> Statistics:
+    """Return counts and sums of rows in cells, given the cell of each row."""
+    count, total = cell_sums(rows, cells, n_cells)
+    return Statistics(count=count, sum=total)
 
 
 class Layout(NamedTuple):
@@ -135,17 +142,15 @@ def drawn_normals(n_features: int, n_planes: int, rng: np.random.Generator) -> F
     return normals
 
 
-def normals_rule(n_features: int, least: int, most: int, rng: np.random.Generator | None) -> Rule:
+def normals_rule(n_features: int, least: int, most: int, rng: np.random.Generator) -> Rule:
     """Return the rule for normals of `least` to `most` hyperplanes.
 
     Args:
         n_features: number of columns.
         least: fewest hyperplanes.
         most: most hyperplanes.
-        rng: in the state from which they are drawn, which is kept; None where that depends on totals.
+        rng: in the state from which they are drawn, which is kept.
     """
-    if rng is None:
-        return Shape((least, most), n_features)
     return Near(tuple(drawn_normals(n_features, n, deepcopy(rng)) for n in range(least, most + 1)))
 
 
@@ -153,7 +158,7 @@ def cells_form(
     kind: type[Cells],
     setting: Setting,
     n_clusters: int,
-    rng: np.random.Generator | None,
+    rng: np.random.Generator,
     **more: object,
 ) -> Form:
     """Return the form of a question about the cells of `cell_layout`, whose number depends on that of rows.

@@ -69,15 +69,11 @@ class Inertia(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients."""
-        return [
-            Statistics(
-                inertia=[squared_distances(client.features, self.centers).min(axis=1).sum()],
-                rows=[client.n_rows],
-            )
-            for client in clients
-        ]
+        inertia = [squared_distances(client.features, self.centers).min(axis=1).sum() for client in clients]
+        rows = np.array([[float(client.n_rows)] for client in clients])
+        return self.spec.tabled(inertia=np.array(inertia)[:, None], rows=rows)
 
 
 @register
@@ -113,11 +109,7 @@ class ClientScores(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients."""
-        return [
-            Statistics(
-                score=[squared_distances(client.features, self.centers).min(axis=1).mean()], clients=[1.0]
-            )
-            for client in clients
-        ]
+        score = [squared_distances(client.features, self.centers).min(axis=1).mean() for client in clients]
+        return self.spec.tabled(score=np.array(score)[:, None], clients=np.ones((len(clients), 1)))

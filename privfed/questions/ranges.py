@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.phases import Form, Kept, Phase, Phases, Rule
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, StatisticsTable
 from privfed.core.roles.conversation import Ask, Conversation, Setting, Total
-from privfed.core.values.domain import FloatArray, Ranges
+from privfed.core.values.domain import FloatArray, Ranges, frozen
 from privfed.errors import ArgumentError, DataError
+from privfed.numerics.distances import IntArray
 
 MOST_ROWS = 1 << 24
 """Rows of a client that grids have room for under differential privacy, where no bound is declared; more are
@@ -101,26 +101,33 @@ class FeatureRanges(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> StatisticsTable:
         """Answer for several clients."""
-        return [self._one(client.features, client.extremes) for client in clients]
+        return self._tabled(clients, np.stack([client.extremes for client in clients]))
 
     def answer_coarsely(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator], coarseness: Coarseness
     ) -> list[Statistics]:
         """Answer for several clients; instead of extremes, report values that `min_count` rows reach."""
-        answers = [self._one(one.features, _reached(one.features, coarseness.min_count)) for one in clients]
+        reached = [_reached(one.features, coarseness.min_count) for one in clients]
+        answers = self._tabled(clients, np.stack(reached))
         return [coarseness.of(answer, self.declaration.row_counts, self.spec) for answer in answers]
 
-    def _one(self, rows: FloatArray, extremes: FloatArray) -> Statistics:
-        """Answer for one client, with the lowest and highest values of its range."""
-        row_bins = np.zeros(ROW_BINS)
-        row_bins[min((len(rows) - 1).bit_length(), ROW_BINS - 1)] = 1.0
-        found: dict[str, npt.ArrayLike] = {}
+    def _tabled(self, clients: Sequence[ClientData], extremes: FloatArray) -> StatisticsTable:
+        """Answer for several clients, given the lowest and highest values that they report, (n, 2, d)."""
+        spec, each = self.spec, np.arange(len(clients))
+        vectors = np.zeros((len(clients), spec.size))
+        first = spec.size - ROW_BINS - 1 - self.ranges.n_features
         if self.find_ranges:
-            low, high = extremes
-            found["extremes"] = _marks(low, self._parts) + _marks(high, self._parts)
-        return Statistics(**found, row_bins=row_bins, rows=[len(rows)], sum=rows.sum(axis=0))
+            starts = np.arange(self.ranges.n_features) * _n_bins(self._parts)
+            for values in (extremes[:, 0], extremes[:, 1]):
+                vectors[each[:, None], starts + _bins(values, self._parts)] += 1.0
+        sizes = [client.n_rows for client in clients]
+        row_bins = [min((size - 1).bit_length(), ROW_BINS - 1) for size in sizes]
+        vectors[each, first + np.array(row_bins)] = 1.0
+        vectors[:, first + ROW_BINS] = sizes
+        vectors[:, first + ROW_BINS + 1 :] = [client.features.sum(axis=0) for client in clients]
+        return StatisticsTable(spec.layout, frozen(vectors))
 
 
 def _reached(rows: FloatArray, by: int) -> FloatArray:
@@ -129,11 +136,9 @@ def _reached(rows: FloatArray, by: int) -> FloatArray:
     return ordered[[by - 1, len(rows) - by]]
 
 
-def _marks(values: FloatArray, parts: int) -> FloatArray:
-    bins = np.searchsorted(edges(parts), values, side="right") - 1
-    marks = np.zeros((len(values), _n_bins(parts)))
-    marks[np.arange(len(values)), np.clip(bins, 0, _n_bins(parts) - 1)] = 1.0
-    return marks
+def _bins(values: FloatArray, parts: int) -> IntArray:
+    """Return the bin of each value, in its shape."""
+    return np.clip(np.searchsorted(edges(parts), values, side="right") - 1, 0, _n_bins(parts) - 1)
 
 
 @dataclass(frozen=True, slots=True)

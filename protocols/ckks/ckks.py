@@ -13,6 +13,7 @@ from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
+from privfed.protocols.setup.losses import default_losses
 
 LEAST_BUDGET = 5e-4
 """Least budget mu^2 for noise of the server; below it, float rounding in the encoding would matter."""
@@ -40,6 +41,8 @@ class CKKS(ClientOpenedSum):
     Args:
         honest: fewest clients in a total; clients refuse to open a total of fewer.
         repeats: how often in a fit a client contributes again to a sum whose total it never got.
+        losses: how often clients may be lost in a fit, over all its set-ups, before it ends; by default a
+            tenth of the clients, and at least three. It does not bind under differential privacy.
     """
 
     name = "ckks"
@@ -63,10 +66,11 @@ class CKKS(ClientOpenedSum):
         "ring-LWE at 128 bits, X25519, AES-256, SHA-256 and Ed25519 hold",
     )
 
-    def __init__(self, *, honest: int = FEWEST, repeats: int = 3) -> None:
+    def __init__(self, *, honest: int = FEWEST, repeats: int = 3, losses: int | None = None) -> None:
         check_whole("honest", honest, 2)
         check_whole("repeats", repeats, 0)
-        self.honest, self.repeats = honest, repeats
+        check_whole("losses", losses, 0, or_none=True)
+        self.honest, self.repeats, self.losses = honest, repeats, losses
 
     def terms(self, clients: int, smallest_cohort: int, max_sums: int) -> Terms:
         """Return the terms that protect a client.
@@ -82,7 +86,13 @@ class CKKS(ClientOpenedSum):
             )
         if clients > MAX_CLIENTS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")
-        return Terms(min_clients=smallest_cohort, honest=self.honest, max_sums=max_sums, repeats=self.repeats)
+        return Terms(
+            min_clients=smallest_cohort,
+            honest=self.honest,
+            max_sums=max_sums,
+            repeats=self.repeats,
+            losses=default_losses(clients) if self.losses is None else self.losses,
+        )
 
     def scheme(self, configuration: Configuration) -> CkksScheme:
         """Return the scheme that encrypts answers.

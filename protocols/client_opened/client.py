@@ -27,6 +27,7 @@ from privfed.protocols.client_opened.setup import GroupSetup
 from privfed.protocols.client_opened.state import CODEC, Group, State, closed
 from privfed.protocols.client_opened.sum_attempt import SumAttempt, attempt_of
 from privfed.protocols.crypto.keys import CryptographyError, digest, equal
+from privfed.protocols.setup import losses
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import AdvertiseRequest, Envelope, RosterRequest
 
@@ -182,9 +183,23 @@ class GroupClient:
         opened = self._scheme.open(group, attempt, sealed.body)
         self._replica.tell(sealed.index, total_of(attempt, opened))
         pending = group.pending if group.pending > sealed.number else 0
-        return msgspec.structs.replace(
-            group, head=next_head(attempt.header, opened.integers), opened=sealed.index, pending=pending
-        )
+        lost = set(attempt.cohort) - set(opened.contributors)
+        counted = losses.after_total(group.losses, attempt.cohort, lost, self._agreement.configuration)
+        changed = {"opened": sealed.index, "pending": pending, "losses": counted}
+        return msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers), **changed)
+
+    def _counted(self, group: Group, attempt: SumAttempt) -> Group:
+        """Count clients that were lost, before anything is answered.
+
+        Raises:
+            PolicyError: they are more than was agreed; the text is the code of the refusal.
+        """
+        configuration, counted = self._agreement.configuration, group.losses
+        if self._scheme.whole:
+            # Whom the request calls lost is in no total any more; elsewhere each total says who is in it.
+            lost = set(attempt.cohort) - set(attempt.members)
+            counted = losses.after_total(counted, attempt.cohort, lost, configuration)
+        return msgspec.structs.replace(group, losses=losses.checked(counted, configuration))
 
     def _contribute(
         self, state: State, group: Group, number: int, index: int, answerer: Answerer
@@ -206,6 +221,7 @@ class GroupClient:
             raise PolicyError("policy:max_sums")
         if len(attempt.members) < needed(len(attempt.cohort), terms):
             raise PolicyError("members:few")
+        group = self._counted(group, attempt)
         question = admit(attempt.question, self._policy, configuration, server_opens=False)
         answered = msgspec.structs.replace(group, pending=number)
         try:

@@ -27,11 +27,12 @@ from privfed.privacy.server_noise import ServerNoise
 from privfed.protocols.client_opened.bindings import channel_key, needed
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Scheme
-from privfed.protocols.crypto.keys import SERVER, agree, bound, new_secret, public_key
-from privfed.protocols.setup.advertising import advertise_request, read_advertisement
+from privfed.protocols.crypto.keys import agree, new_secret, public_key
+from privfed.protocols.setup.advertising import advertise_request, read_advertisement, signed_roster
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Envelope, Listed, RosterRequest
+from privfed.protocols.setup.losses import REFUSED
+from privfed.protocols.setup.messages import Envelope, Listed
 from privfed.protocols.setup.posed import MAX_BEHIND
 from privfed.protocols.setup.rules import bitmap
 
@@ -111,8 +112,7 @@ class Relay:
             one.client: Channel(channel_key(agree(key, one.key), session, one.client), session, one.client)
             for one in listed
         }
-        signed = bound("advertise", SERVER, fit, self._agreement.digest, public_key(key))
-        roster = encode(RosterRequest(listed, public_key(key), self._identity.sign(signed), ()))
+        roster = encode(signed_roster(self._identity, self._agreement, fit, public_key(key), listed))
         replies = yield Exchange("prepare", 0, dict.fromkeys(self._channels, roster))
         others = [one.client for one in listed[1:]]
 
@@ -280,7 +280,10 @@ class Relay:
         error: ProtocolError = NotEnoughClientsError(
             missing=[self._name(i) for i in members if i not in left], left=n_left, needed=enough, stage=stage
         )
-        raise RefusedError(codes, stage=stage) if codes and n_left + len(codes) >= enough else error
+        if not codes or n_left + len(codes) < enough:
+            raise error
+        most = self._agreement.configuration.most_losses
+        raise RefusedError(codes, stage=stage, note=f" (losses={most})" * (REFUSED in codes.values()))
 
     def _name(self, client: int) -> str:
         clients = self._agreement.configuration.clients

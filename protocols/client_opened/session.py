@@ -43,6 +43,9 @@ class Opener(Protocol):
             ArgumentError: the total would not fit the scheme's grid.
         """
 
+    def known(self, index: int) -> Total | None:
+        """Return the total of sum `index` where clients opened it in an earlier run, which was stopped."""
+
     def open(self, sealed: Sealed) -> Total | None:
         """Return a total; None if no client has passed it on yet."""
 
@@ -71,6 +74,10 @@ class Told:
                 "coordinator totals=, or read the result where the clients are."
             )
         self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
+
+    def known(self, index: int) -> Total | None:
+        """Return the total of sum `index` where a client has passed it on already; None otherwise."""
+        return None if self._totals is None else self._totals.read(index)
 
     def open(self, sealed: Sealed) -> Total | None:
         """Return the total that the client passed on for this sum; None if it passed on none."""
@@ -102,6 +109,10 @@ class Standing(PosedReplica):
         self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
         super().pose(index, posed)
 
+    def known(self, index: int) -> Total | None:
+        """Return None: replicas in this process know no earlier run."""
+        return None
+
     def open(self, sealed: Sealed) -> Total:
         """Open a total and add it to the hash chain.
 
@@ -129,19 +140,28 @@ class GroupSession:
 
     def __init__(self, configuration: Configuration, relay: Relay, opener: Opener) -> None:
         self._configuration, self.relay, self.opener = configuration, relay, opener
+        self._ahead: dict[int, Relayed | ProtocolError] = {}
 
     def open(self) -> Steps[None]:
         """Set up the group."""
+        self._ahead = {}
         return self.relay.open()
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Pose a question on the clients' side, let the coordinator add, and open on the clients' side."""
         self.opener.pose(index, Posed(question.to_bytes(), cohort))
         members = self._configuration.cohort(cohort)
-        relayed: Relayed = yield from _for(members, self.relay.sum(index))
+        known = self.opener.known(index)
+        if known is not None and index not in self._ahead:
+            return known
+        relayed = yield from self._relayed(index, members)
         total = self.opener.open(relayed.sealed)
         if total is None:
-            # A client opens a total when it gets it with the next request, so this delivers it at once.
+            # A client opens a total when it gets it with the next request. That one goes out at once: the
+            # clients know what is asked next, and the coordinator need not.
+            yield from self._ask_ahead(index + 1)
+            total = self.opener.open(relayed.sealed)
+        if total is None:
             yield from self.relay.close()
             total = self.opener.open(relayed.sealed)
         if total is None:
@@ -150,6 +170,33 @@ class GroupSession:
                 "run was lost; resume the run."
             )
         return replace(total, dropped=relayed.dropped, rejected=relayed.rejected, attempts=relayed.attempts)
+
+    def _relayed(self, index: int, members: tuple[int, ...]) -> Steps[Relayed]:
+        """Return a sum that was asked ahead, or ask it now.
+
+        Raises:
+            ProtocolError: it failed, now or when it was asked ahead.
+        """
+        known = self._ahead.pop(index, None)
+        if isinstance(known, ProtocolError):
+            raise known
+        if known is not None:
+            return known
+        relayed: Relayed = yield from _for(members, self.relay.sum(index))
+        return relayed
+
+    def _ask_ahead(self, index: int) -> Steps[None]:
+        """Ask the next sum. After the last one clients refuse, which is an error only if one is asked.
+
+        Raises:
+            IntegrityError: the clients' hash chains of totals differ.
+        """
+        try:
+            self._ahead[index] = yield from self.relay.sum(index)
+        except IntegrityError:
+            raise
+        except ProtocolError as error:
+            self._ahead[index] = error
 
     def close(self) -> Steps[None]:
         """Deliver the last total."""

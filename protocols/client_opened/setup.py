@@ -32,19 +32,20 @@ from privfed.protocols.crypto.keys import (
     KEY_BYTES,
     CryptographyError,
     agree,
-    bound,
     equal,
     new_secret,
     public_key,
     seal,
     unseal,
 )
+from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import check_request
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, RosterRequest
 from privfed.protocols.setup.roster import check_roster
 from privfed.protocols.setup.rules import bitmap
+from privfed.protocols.setup.standing import advertised, check_journals
 
 
 class GroupSetup:
@@ -65,10 +66,10 @@ class GroupSetup:
         self._policy, self._scheme = policy, scheme
 
     def advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, Advertisement]:
-        """Send a fresh key, signed over role, fit and agreement, and close any earlier fit.
+        """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
 
-        If the request comes again for the same fit, it gets the same key until the list of clients has
-        arrived, and a refusal after that: an unauthenticated message must not close its own fit.
+        An earlier fit goes on until a list is joined that has this key. If the request comes again for the
+        same fit, it gets the same key until that list has arrived, and a refusal after that.
 
         Raises:
             PolicyError: the agreement is another one, or the policy refuses it.
@@ -81,13 +82,12 @@ class GroupSetup:
         if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
-        signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        state = closed(state) if known else State()
+        state = state if known else State()
         begun = state.begun if again else (*state.begun, message.fit)
-        advertised = msgspec.structs.replace(
-            state, fit=message.fit, key=key, agreement=agreement.digest, reply_to=b"", reply=b"", begun=begun
+        state = msgspec.structs.replace(
+            state, fit=message.fit, key=key, agreement=agreement.digest, begun=begun
         )
-        return advertised, Advertisement(public_key(key), self._identity.sign(signed))
+        return state, advertised(self._identity, self._me, message.fit, agreement.digest, public_key(key))
 
     def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients and derive the keys; the leader draws the group's secret.
@@ -100,6 +100,7 @@ class GroupSetup:
             raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
         me = self._me
         check_roster(self._agreement, me, public_key(state.key), state.fit, message)
+        check_journals(self._identity, self._agreement, me, message.clients)
         session = session_of(self._agreement, state.fit, message.clients)
         channel = channel_key(agree(state.key, message.key), session, me)
         leader = message.clients[0].client
@@ -111,12 +112,15 @@ class GroupSetup:
         pairs = {one.client: pair_key(agree(state.key, one.key), session, me, one.client) for one in others}
         listed = frozenset(one.client for one in message.clients)
         lost = bytes(1 - there for there in self._bitmap(listed))
-        group = Group(session, leader, channel, pairs, first_head(session), lost=lost)
+        # Only now does an earlier fit end: the whole list and this client's key in it are the coordinator's.
+        before, absent = closed(state), [i for i, away in enumerate(lost) if away]
+        counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
+        group = Group(session, leader, channel, pairs, first_head(session), lost=lost, losses=counted)
         joined = Joined(b"", b"")
         if leader == me:
             group, joined = self._lead(group)
         reply = Channel(channel, session, me).up(0, "prepare", joined)
-        return msgspec.structs.replace(state, key=b"", group=group), reply
+        return msgspec.structs.replace(before, key=b"", group=group), reply
 
     def _bitmap(self, chosen: frozenset[int]) -> bytes:
         return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)

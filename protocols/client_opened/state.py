@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from privfed.core.stored.codec import Codec
+from privfed.protocols.setup.losses import Losses
 
 
 class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +33,7 @@ class Group(_Hidden, frozen=True):
         opened: index of the last opened sum, -1 before.
         repeats: how often a sum was asked again, or a client named lost between two sums.
         lost: one byte for each client of the configuration: 1 for those that are out of the fit.
+        losses: how often clients were lost.
     """
 
     session: bytes
@@ -46,6 +48,7 @@ class Group(_Hidden, frozen=True):
     opened: int = -1
     repeats: int = 0
     lost: bytes = b""
+    losses: Losses = Losses()
 
 
 class State(_Hidden, frozen=True):
@@ -63,6 +66,7 @@ class State(_Hidden, frozen=True):
         reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
         begun: identifiers of the agreement's fits so far; none is begun again.
+        losses: how often clients were lost in closed set-ups.
     """
 
     fit: bytes = b""
@@ -76,6 +80,12 @@ class State(_Hidden, frozen=True):
     reply_to: bytes = b""
     reply: bytes = b""
     begun: tuple[bytes, ...] = ()
+    losses: Losses = Losses()
+
+    @property
+    def losses_so_far(self) -> int:
+        """How often clients were lost so far; a party's journal keeps it over all its fits."""
+        return (self.losses if self.group is None else self.group.losses).count
 
 
 def closed(state: State) -> State:
@@ -89,8 +99,8 @@ def closed(state: State) -> State:
         return state
     repeats = state.repeats + group.repeats + bool(group.pending)
     lost = group.lost if group.last else state.lost
-    return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost)
+    return msgspec.structs.replace(state, group=None, repeats=repeats, lost=lost, losses=group.losses)
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 2)
+CODEC: Codec[State] = Codec(State, "state of a client of a sum that clients open", 3)
 """How a state is stored on the client's own disk."""

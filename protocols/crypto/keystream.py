@@ -10,8 +10,12 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privfed.protocols.crypto.fixed_point import Layout, Words
+from privfed.protocols.crypto.shared import APART, Shared
 
 BLOCK_WORDS = 1 << 15
+
+SHORT = 1 << 9
+"""Most words of a keystream that is generated at once."""
 
 _ZEROS = memoryview(bytes(8 * BLOCK_WORDS))
 _FROM_ZERO = modes.CTR(bytes(16))
@@ -32,10 +36,11 @@ class Masker:
 
     Args:
         grid: the layout of the words.
+        shared: who generates a keystream that two parties use; only short ones are shared.
     """
 
-    def __init__(self, grid: Layout) -> None:
-        self._grid = grid
+    def __init__(self, grid: Layout, shared: Shared = APART) -> None:
+        self._grid, self._shared = grid, shared
         self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
         self._block = np.frombuffer(self._buffer, dtype="<u8")
 
@@ -49,6 +54,10 @@ class Masker:
 
     def _apply(self, total: Words, key: bytes, negative: bool) -> None:
         grid = self._grid
+        if grid.size <= SHORT:
+            words = self._shared.once((key, grid.size), lambda: keystream(key, grid.size))
+            (grid.subtract if negative else grid.add)(total, words)
+            return
         stream, buffer = _stream(key), memoryview(self._buffer)
         operation = np.subtract if negative else np.add
         for start in range(0, grid.n_narrow, BLOCK_WORDS):
@@ -56,6 +65,6 @@ class Masker:
             stream.update_into(_ZEROS[: 8 * len(part)], buffer[: 8 * len(part)])
             operation(part, self._block[: len(part)], out=part)
         if grid.size > grid.n_narrow:
-            words = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
-            rest = np.frombuffer(words, dtype="<u8").astype(np.uint64)
+            generated = stream.update(bytes(8 * (grid.size - grid.n_narrow)))
+            rest = np.frombuffer(generated, dtype="<u8").astype(np.uint64)
             (grid.subtract_rest if negative else grid.add_rest)(total, rest)

@@ -11,6 +11,7 @@ from privfed.errors import ArgumentError
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.secure_sum import ClientOpenedSum
 from privfed.protocols.group_masked.masks import MaskScheme
+from privfed.protocols.setup.losses import default_losses
 from privfed.protocols.setup.rules import default_terms
 
 MAX_CLIENTS = 200
@@ -40,6 +41,8 @@ class GroupMasked(ClientOpenedSum):
             assumed to have the same share. By default a tenth, one more where that costs nothing.
         honest: fewest honest clients in a sum; by default about half of the honest ones.
         repeats: how often in a fit a sum may be asked again without clients that were lost.
+        losses: how often clients may be lost in a fit, over all its set-ups, before it ends; by default a
+            tenth of the clients, and at least three. It does not bind under differential privacy.
     """
 
     name = "group-masked"
@@ -55,11 +58,19 @@ class GroupMasked(ClientOpenedSum):
         Stage("close", "it does not have the last total"),
     )
 
-    def __init__(self, *, colluders: int | None = None, honest: int | None = None, repeats: int = 3) -> None:
+    def __init__(
+        self,
+        *,
+        colluders: int | None = None,
+        honest: int | None = None,
+        repeats: int = 3,
+        losses: int | None = None,
+    ) -> None:
         check_whole("colluders", colluders, 0, or_none=True)
         check_whole("honest", honest, 2, or_none=True)
         check_whole("repeats", repeats, 0)
-        self.colluders, self.honest, self.repeats = colluders, honest, repeats
+        check_whole("losses", losses, 0, or_none=True)
+        self.colluders, self.honest, self.repeats, self.losses = colluders, honest, repeats, losses
 
     @property
     def assumptions(self) -> Assumptions:
@@ -86,7 +97,12 @@ class GroupMasked(ClientOpenedSum):
                 'every other. Use protocol="masked".'
             )
         terms = Terms(
-            min_clients=smallest_cohort, colluders=c, honest=m, max_sums=max_sums, repeats=self.repeats
+            min_clients=smallest_cohort,
+            colluders=c,
+            honest=m,
+            max_sums=max_sums,
+            repeats=self.repeats,
+            losses=default_losses(clients) if self.losses is None else self.losses,
         )
         if needed(clients, terms) > clients:
             raise ArgumentError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.protocols.crypto.keys import agree, bound, bound_prefix, expand, extract, with_numbers
+from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.state import Pair
 
 
@@ -21,12 +22,26 @@ def pair_mask_key(
     one: int,
     other: int,
     header: bytes,
+    own: bytes = b"",
+    shared: Shared = APART,
 ) -> bytes:
-    """Return the key of the mask that two clients share; both compute the same."""
+    """Return the key of the mask that two clients share; both compute the same.
+
+    Args:
+        secret: the mask key of `one` for this sum.
+        public: the other's public mask key.
+        session: the fit's session.
+        number: number of the sum.
+        one: position of the client that computes it.
+        other: position of the other.
+        header: all that the sum is bound to.
+        own: in a simulation, the public key of `secret`.
+        shared: who computes it.
+    """
     low, high = (one, other) if one < other else (other, one)
-    return extract(
-        agree(secret, public), with_numbers(bound_prefix("pair mask", session, number, header), low, high)
-    )
+    info = with_numbers(bound_prefix("pair mask", session, number, header), low, high)
+    values = ("mask", min(own, public), max(own, public), info)
+    return shared.once(values, lambda: extract(agree(secret, public), info))
 
 
 def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
@@ -39,6 +54,9 @@ def receipt_data(number: int, sender: int, receiver: int, header: bytes) -> byte
     return with_numbers(bound_prefix("receipt", number, header), sender, receiver)
 
 
-def box_key(pair: Pair, session: bytes, number: int, sender: int, holder: int) -> bytes:
+def box_key(
+    pair: Pair, session: bytes, number: int, sender: int, holder: int, shared: Shared = APART
+) -> bytes:
     """Return the key of one box of shares."""
-    return expand(pair.box, with_numbers(bound_prefix("box", session, number), sender, holder))
+    info = with_numbers(bound_prefix("box", session, number), sender, holder)
+    return shared.once(("box", pair.box, info), lambda: expand(pair.box, info))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from privfed.errors import PolicyError
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, seal, unseal
 from privfed.protocols.crypto.shamir import Bytes
+from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.bindings import box_key
 from privfed.protocols.masked.messages import CollectRequest
 from privfed.protocols.masked.state import BOX_BYTES, Pair
@@ -30,6 +31,7 @@ class Boxes:
         me: the client's position.
         threshold: t, how many shares open a secret in the cohort.
         cohort: H(Q), the cohort's digest.
+        shared: who computes the boxes' keys.
     """
 
     pairs: Mapping[int, Pair]
@@ -38,6 +40,7 @@ class Boxes:
     me: int
     threshold: int
     cohort: bytes
+    shared: Shared = APART
 
     def sealed(self, mask_key: bytes, seed_hash: bytes, neighbours: Neighbours, shares: Bytes) -> bytes:
         """Return the boxes for all neighbours, one after the other.
@@ -56,7 +59,7 @@ class Boxes:
                 boxes.append(bytes(BOX_BYTES))
                 continue
             data = self._binding(self.me, j, abscissa, mask_key, seed_hash)
-            key = box_key(pair, self.session, self.number, self.me, j)
+            key = box_key(pair, self.session, self.number, self.me, j, self.shared)
             boxes.append(seal(key, own.tobytes(), data))
         return b"".join(boxes)
 
@@ -81,7 +84,7 @@ class Boxes:
             if j not in self.pairs:
                 raise PolicyError(f"box:{j}")
             data = self._binding(j, self.me, abscissa, mask_key, seed_hash)
-            key = box_key(self.pairs[j], self.session, self.number, j, self.me)
+            key = box_key(self.pairs[j], self.session, self.number, j, self.me, self.shared)
             try:
                 opened.append(unseal(key, part(message.boxes, place, BOX_BYTES), data))
             except CryptographyError:

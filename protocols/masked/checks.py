@@ -6,6 +6,8 @@ is what the server tells a client about which neighbours are alive and which are
 
 from __future__ import annotations
 
+import numpy as np
+
 from privfed.core.agreed.configuration import Configuration
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import (
@@ -107,6 +109,25 @@ def check_stories(
     if len(living) < agreement.threshold(pending.cohort):
         raise PolicyError("stories:few")
     return living, tuple(j for j in pending.prepared if j in dead)
+
+
+def all_lost(
+    agreement: Rules, pending: Pending, me: int, message: UnmaskRequest, living: tuple[int, ...]
+) -> frozenset[int]:
+    """Return all members of the cohort that a sum is said to be without.
+
+    On a sparse graph the server says of the whole cohort who was lost; a lying one may tell a client of its
+    neighbours only, and can call none of them both. What each client is told counts.
+    """
+    members = agreement.cohort(pending.cohort).members
+    bits = np.unpackbits(np.frombuffer(message.lost, dtype=np.uint8))
+    if len(bits) not in (0, -len(members) % 8 + len(members)) or bits[len(members) :].any():
+        raise PolicyError("stories:list")
+    others = {members[place] for place in np.flatnonzero(bits).tolist()}
+    if others & {me, *living}:
+        raise PolicyError("stories:list")
+    dead = {j for j in pending.prepared if j not in set(living)}
+    return frozenset({*pending.missing, *dead, *others})
 
 
 def check_receipts(

@@ -35,7 +35,8 @@ from privfed.protocols.crypto.keys import (
 )
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import share
-from privfed.protocols.masked import checks, losses
+from privfed.protocols.crypto.shared import APART, Shared
+from privfed.protocols.masked import checks
 from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, receipt_data, self_mask_key
 from privfed.protocols.masked.boxes import Boxes
 from privfed.protocols.masked.messages import (
@@ -65,11 +66,11 @@ from privfed.protocols.masked.state import (
 )
 from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
-from privfed.protocols.setup.advertising import check_request
+from privfed.protocols.setup import losses
+from privfed.protocols.setup.advertising import check_request, check_signed
 from privfed.protocols.setup.bindings import part, session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
-    Advertisement,
     AdvertiseRequest,
     Envelope,
     RosterRequest,
@@ -78,6 +79,7 @@ from privfed.protocols.setup.messages import (
 from privfed.protocols.setup.roster import check_roster
 from privfed.protocols.setup.rules import Rules, check_cohort, sum_header, threshold
 from privfed.protocols.setup.sizes import FULL_GRAPH
+from privfed.protocols.setup.standing import advertised, check_journals
 
 MAX_PREPARED = 4
 """Most future sums that a client holds key material for."""
@@ -103,6 +105,7 @@ class MaskedClient:
         identity: the client's long-term key.
         policy: decides what the client answers.
         replica: where totals are verified, its own run of the algorithm; None elsewhere.
+        shared: in a simulation, what it would compute as others do.
     """
 
     def __init__(
@@ -112,8 +115,9 @@ class MaskedClient:
         identity: Signer,
         policy: ClientPolicy,
         replica: Replica | None = None,
+        shared: Shared = APART,
     ) -> None:
-        self._me, self._identity, self._policy = position, identity, policy
+        self._me, self._identity, self._policy, self._shared = position, identity, policy, shared
         self._agreement = Rules.of(agreement)
         self._verifier = None if replica is None else Verifier(self._agreement, position, replica)
 
@@ -155,7 +159,8 @@ class MaskedClient:
         except (PrivFedError, CryptographyError) as error:
             refusal = Refusal(refusal_code(error))
             if isinstance(error, IntegrityError):
-                state, refusal = closed(state), Refusal("total")
+                # A second try at another total would be a second guess.
+                state, refusal = msgspec.structs.replace(closed(state), past=()), Refusal("total")
             if channel is None or envelope is None:
                 return state, encode(refusal)
             return state, channel.up(envelope.number, envelope.stage, refusal)
@@ -166,50 +171,57 @@ class MaskedClient:
     # Set-up of a fit.
 
     def _advertise(self, state: State, message: AdvertiseRequest) -> tuple[State, bytes]:
-        """Send a fresh key, signed over role, fit and agreement, and close any earlier fit.
+        """Send a fresh key, signed over role, fit, agreement and where this client's journal stands.
 
-        If the request comes again for the same fit, it gets the same key until the list of clients has
-        arrived, and a refusal after that: an unauthenticated message must not close its own fit.
+        An earlier fit goes on until a list is joined that has this key. If the request comes again for the
+        same fit, it gets the same key until that list has arrived, and a refusal after that.
         """
         agreement, again = self._agreement, equal(message.fit, state.fit)
         known = equal(state.agreement, agreement.digest)
         check_request(agreement, message, state.begun if known and not again else ())
         admit_configuration(agreement.configuration, self._policy)
-        if again and state.keys is not None:
+        if again and not state.key:
             raise MessageError("a fit that is already set up", sender="the coordinator", stage="advertise")
         key = state.key if again else new_secret()
-        signed = bound("advertise", self._me, message.fit, agreement.digest, public_key(key))
-        before = closed(state) if known else State()
+        before = state if known else State()
         begun = before.begun if again else (*before.begun, message.fit)
-        advertised = msgspec.structs.replace(
+        state = msgspec.structs.replace(
             before, fit=message.fit, key=key, agreement=agreement.digest, begun=begun
         )
-        return advertised, encode(Advertisement(public_key(key), self._identity.sign(signed)))
+        reply = advertised(self._identity, self._me, message.fit, agreement.digest, public_key(key))
+        return state, encode(reply)
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
         """Check the list of clients, derive the fit's keys and prepare the first sums."""
-        if state.keys is not None:
+        if state.keys is not None and not self._is_of(state.key, message):
             return self._joined_before(state, state.keys, message)
         if not state.key:
             raise MessageError("before an advertisement", sender="the coordinator", stage="prepare")
         check_roster(self._agreement, self._me, public_key(state.key), state.fit, message)
+        check_journals(self._identity, self._agreement, self._me, message.clients)
         session = session_of(self._agreement, state.fit, message.clients)
-        shared = agree(state.key, message.key)
-        channel_key = extract(shared, bound("channel", session, self._me))
-        listed = public_keys(message.clients, len(self._agreement.configuration.clients))
-        present = {one.client for one in message.clients}
-        absent = [i for i in range(len(self._agreement.configuration.clients)) if i not in present]
-        counted = losses.checked(losses.begun(state.losses, absent), self._agreement.configuration)
-        keys = Fit(session, channel_key, {}, state.key, listed, answered=state.answered, losses=counted)
+        channel_key = extract(agree(state.key, message.key), bound("channel", session, self._me))
+        n = len(self._agreement.configuration.clients)
+        listed = public_keys(message.clients, n)
+        absent = set(range(n)) - {one.client for one in message.clients}
+        before = closed(state)  # Only now, as the whole list with this client's key is the coordinator's.
+        counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
+        counts = {"answered": before.answered, "losses": counted, "fit": state.fit}
+        keys = Fit(session, channel_key, {}, state.key, listed, **counts)  # type: ignore[arg-type]
         if self._verifier is not None:
-            keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session))
-        if len(self._agreement.configuration.clients) <= FULL_GRAPH:
+            keys = msgspec.structs.replace(keys, chain=self._verifier.begun(session, before.past))
+        if n <= FULL_GRAPH:
             others = [one.client for one in message.clients if one.client != self._me]
-            keys = with_pairs(keys, self._me, others)
+            keys = with_pairs(keys, self._me, others, self._shared)
             keys = msgspec.structs.replace(keys, secret=b"", listed=b"")
         keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
         reply = Channel(channel_key, session, self._me).up(0, "prepare", prepared)
-        return msgspec.structs.replace(state, key=b"", keys=keys), reply
+        return msgspec.structs.replace(before, fit=state.fit, key=b"", keys=keys), reply
+
+    def _is_of(self, key: bytes, message: RosterRequest) -> bool:
+        """Say whether a list has the fresh key that this client advertised last."""
+        own = [one.key for one in message.clients if one.client == self._me]
+        return bool(key) and any(equal(one, public_key(key)) for one in own)
 
     def _prepared(self, keys: Fit, upcoming: tuple[Slot, ...], leads: bool) -> tuple[Fit, Message]:
         """Prepare the first sums; whoever leads also draws the secret of the clients that verify totals."""
@@ -229,8 +241,9 @@ class MaskedClient:
 
     def _joined_before(self, state: State, keys: Fit, message: RosterRequest) -> tuple[State, bytes]:
         """Answer a list that was sent again, if it gives the same session; the keys stay as they are."""
-        if not equal(session_of(self._agreement, state.fit, message.clients), keys.session):
+        if not equal(session_of(self._agreement, keys.fit, message.clients), keys.session):
             raise PolicyError("roster:other")
+        check_signed(self._agreement, keys.fit, message)
         keys, prepared = self._prepared(keys, message.upcoming, message.clients[0].client == self._me)
         reply = Channel(keys.channel, keys.session, self._me).up(0, "prepare", prepared)
         return msgspec.structs.replace(state, keys=keys), reply
@@ -282,7 +295,7 @@ class MaskedClient:
             raise MessageError("not in this cohort", sender="the coordinator", stage="prepare")
         check_cohort(len(cohort.members), agreement.configuration.terms)
         neighbours = agreement.neighbours(keys.session, slot.cohort, me)
-        keys = with_pairs(keys, self._me, neighbours.clients)
+        keys = with_pairs(keys, self._me, neighbours.clients, self._shared)
         mask, seed, answer_key = new_secret(), new_secret(), new_secret()
         boxes = self._boxes(keys, slot.number, slot.cohort)
         shares = share(seed + mask + answer_key, neighbours.abscissae, boxes.threshold)
@@ -294,7 +307,7 @@ class MaskedClient:
     def _boxes(self, keys: Fit, number: int, label: int) -> Boxes:
         cohort = self._agreement.cohort(label)
         t = threshold(len(cohort.members), self._agreement.configuration.terms)
-        return Boxes(keys.pairs, keys.session, number, self._me, t, cohort.digest)
+        return Boxes(keys.pairs, keys.session, number, self._me, t, cohort.digest, self._shared)
 
     def _collect(
         self, keys: Fit, number: int, message: CollectRequest, answerer: Answerer
@@ -331,10 +344,11 @@ class MaskedClient:
         if self._verifier is not None:
             words = self._verifier.with_check(keys, number, message, grid, words)
             layout = grid.checked(CHECK_WORDS)
-        masker = Masker(layout)
+        masker = Masker(layout, self._shared)
         for key, adds in masks:
             (masker.add if adds else masker.subtract)(words, key)
-        missing = tuple(i for i in cohort.members if not message.prepared[cohort.place[i]])
+        away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
+        missing = tuple([cohort.members[place] for place in away.tolist()])
         pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer, missing)
         keys = msgspec.structs.replace(keys, pending=pending)
         return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
@@ -349,12 +363,12 @@ class MaskedClient:
         number: int,
     ) -> list[tuple[bytes, bool]]:
         """Return the keys of all masks of an answer, and whether each mask is added."""
-        own = parsed(secrets.mask)
+        own, mine = parsed(secrets.mask), (secrets.sent.mask_key, self._shared)
         masks = [(self_mask_key(secrets.seed, keys.session, number, self._me, header), True)]
         for place, j in enumerate(prepared):
             theirs = part(message.mask_keys, place, KEY_BYTES)
             try:
-                key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header)
+                key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header, *mine)
             except CryptographyError:
                 raise PolicyError(f"box:{j}") from None
             masks.append((key, self._me < j))
@@ -364,8 +378,9 @@ class MaskedClient:
         """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
         pending = checks.check_pending(keys, number)
         living, dead = checks.check_stories(self._agreement, pending, message)
-        members, lost = self._agreement.cohort(pending.cohort).members, {*pending.missing, *dead}
-        counted = losses.after_sum(keys.losses, members, lost, self._agreement.configuration)
+        lost = checks.all_lost(self._agreement, pending, self._me, message, living)
+        cohort = self._agreement.cohort(pending.cohort).place
+        counted = losses.after_sum(keys.losses, cohort, lost, self._agreement.configuration)
         keys = msgspec.structs.replace(keys, losses=counted)
         good = checks.check_receipts(keys, pending, self._me, living, message.receipts)
         if len(good) < self._agreement.threshold(pending.cohort):
@@ -378,7 +393,7 @@ class MaskedClient:
         told = lock_binding(pending.header, self._me, message.dead, left_out)
         locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
         if self._verifier is not None:
-            story = Story(number, tuple(good), tuple(dead))
+            story = Story(number, tuple(sorted(lost)))
             stories = (*keys.chain.stories, story)[-MOST_STORIES:]
             keys = msgspec.structs.replace(keys, chain=msgspec.structs.replace(keys.chain, stories=stories))
         keys, preparations = self._prepare(msgspec.structs.replace(keys, pending=None), message.upcoming)

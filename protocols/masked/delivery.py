@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from privfed.core.stored.messages import Message
 from privfed.errors import MessageError
 from privfed.protocols.crypto.fixed_point import Words
-from privfed.protocols.masked.messages import CollectRequest, OpenedSum, VerifiedRequest
+from privfed.protocols.masked.messages import (
+    CollectRequest,
+    EarlierSum,
+    OpenedSum,
+    Relayed,
+    VerifiedRequest,
+)
 from privfed.protocols.masked.verification import CHECK_WORDS, Place, first_head
 from privfed.protocols.setup.posed import totals_kept
 from privfed.protocols.setup.rules import Rules
@@ -18,10 +26,13 @@ class Delivery:
         agreement: configuration and registry.
         session: the fit's session.
         listed: positions of the clients of the list.
+        earlier: what was kept of the totals of earlier set-ups, in order.
     """
 
-    def __init__(self, agreement: Rules, session: bytes, listed: tuple[int, ...]) -> None:
-        self._listed = listed
+    def __init__(
+        self, agreement: Rules, session: bytes, listed: tuple[int, ...], earlier: Sequence[Relayed] = ()
+    ) -> None:
+        self._listed, self._session, self._digest = listed, session, agreement.digest
         self._kept = totals_kept(agreement.configuration)
         self._totals: list[OpenedSum] = []
         self._n_totals = 0
@@ -29,7 +40,8 @@ class Delivery:
         self._invited: set[int] = set()
         self._boxes: dict[int, bytes] = {}
         self.leader: int | None = None
-        self.head = first_head(session)
+        self._earlier = tuple(one.sum for one in earlier[-self._kept :])
+        self.head = first_head(session, earlier[-1].head if earlier else b"")
 
     def lead(self, client: int, boxes: bytes, name: str) -> None:
         """Keep the boxes of the first client that leads.
@@ -49,8 +61,10 @@ class Delivery:
         """Return what one client is sent: the totals that it lacks, and the question."""
         behind = self._n_totals - self._heard[client]
         totals = tuple(self._totals[-behind:]) if behind else ()
-        invitation = b"" if client in self._invited else self._boxes.get(client, b"")
-        return VerifiedRequest(collect, self.leader or 0, invitation, totals)
+        if client in self._invited:
+            return VerifiedRequest(collect, self.leader or 0, b"", totals)
+        invitation = self._boxes.get(client, b"")
+        return VerifiedRequest(collect, self.leader or 0, invitation, totals, self._earlier)
 
     def heard(self, client: int) -> None:
         """Note that a client answered, and so has the clients' secret and all totals so far."""
@@ -71,3 +85,10 @@ class Delivery:
         one = OpenedSum(place.number, place.index, label, place.prepared, contributors, total, check)
         self._totals, self._n_totals = [*self._totals, one][-self._kept :], self._n_totals + 1
         self.head = place.next_head(contributors, total)
+
+    @property
+    def relayed(self) -> Relayed | None:
+        """What another process needs to bring the last total to clients; None before the first."""
+        if not self._totals:
+            return None
+        return Relayed(self._digest, EarlierSum(self._session, self._totals[-1]), self.head)

@@ -9,7 +9,6 @@ two exchanges, and unmasking answers are locked, so that telling clients differe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any, Literal
 
 from privfed.core.agreed.agreement import Agreement, Signer
@@ -20,14 +19,13 @@ from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Replica, Session, TotalReader
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
+from privfed.protocols.crypto.shared import InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup.losses import default_losses
 from privfed.protocols.setup.posed import PosedReplica, PosingSession, totals_kept
 from privfed.protocols.setup.rules import check_cohort, default_terms
-from privfed.protocols.setup.simulated import fresh_agreement, simulated
-
-FEWEST_LOSSES = 3
-"""Losses that a fit allows at least, where nothing else is said."""
+from privfed.protocols.setup.simulated import fresh_agreement
 
 VERIFIED = "masked-verified"
 """The name of masked sums whose totals clients verify."""
@@ -128,7 +126,7 @@ class Masked:
             threshold=self.threshold or 0,
             dropouts=self.dropouts,
             verified=self.verified,
-            losses=max(FEWEST_LOSSES, ceil(clients / 10)) if self.losses is None else self.losses,
+            losses=default_losses(clients) if self.losses is None else self.losses,
         )
         check_cohort(smallest_cohort, terms)
         check_cohort(clients, terms)
@@ -174,14 +172,15 @@ class Masked:
 
         With verified totals one replica stands for those of all clients, which are identical.
         """
-        if not configuration.terms.verified:
-            return simulated(self, configuration, policies)
         agreement, server, identities = fresh_agreement(configuration, policies)
-        replica = PosedReplica(totals_kept(configuration))
+        replica = PosedReplica(totals_kept(configuration)) if configuration.terms.verified else None
+        shared = InOneProcess()
         sides: dict[int, ClientSide] = {
-            i: MaskedClient(i, agreement, identity, policies[i], replica)
+            i: MaskedClient(i, agreement, identity, policies[i], replica, shared)
             for i, identity in identities.items()
         }
+        if replica is None:
+            return self.coordinator(agreement, server), sides
         return PosingSession(MaskedSession(agreement, server), replica), sides
 
 

@@ -66,11 +66,16 @@ class Upload(Message, frozen=True):
 
 
 class UnmaskRequest(Message, frozen=True):
-    """Names neighbours that were lost after preparing, and brings the others' receipts (down)."""
+    """Names clients that were lost after preparing, and brings the other neighbours' receipts (down).
+
+    `dead` is of the neighbours, a byte each. Where not all share with all, `lost` is of the whole cohort, a
+    bit for each member, or empty where nobody was lost.
+    """
 
     dead: bytes
     receipts: bytes
     upcoming: tuple[Slot, ...]
+    lost: bytes = b""
 
 
 class Unmasking(Message, frozen=True):
@@ -101,17 +106,36 @@ class OpenedSum(Message, frozen=True):
     check: Check
 
 
+class EarlierSum(Message, frozen=True):
+    """Brings a total of an earlier set-up, with that one's session (inside `VerifiedRequest`)."""
+
+    session: Key
+    total: OpenedSum
+
+
 class VerifiedRequest(Message, frozen=True):
     """Brings the totals that a client lacks, and asks (down, for verified totals).
 
-    `invitation` is the clients' secret, sealed by the client `leader` for this one; it is sent until the
-    client has answered once.
+    `invitation` is the clients' secret, sealed by the client `leader` for this one; it and the last totals of
+    earlier set-ups are sent until the client has answered once.
     """
 
     collect: CollectRequest
     leader: Number
     invitation: bytes
     totals: tuple[OpenedSum, ...]
+    earlier: tuple[EarlierSum, ...] = ()
+
+
+class Relayed(Message, frozen=True):
+    """Holds what a coordinator keeps of a total, to bring it to clients also from another process.
+
+    `head` is that of the chain after it.
+    """
+
+    agreement: Key
+    sum: EarlierSum
+    head: Key
 
 
 class LeadRequest(Message, frozen=True):

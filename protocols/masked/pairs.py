@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.protocols.crypto.keys import KEY_BYTES, agree, bound, expand, extract, parsed
+from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.state import Fit, Pair
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Listed
 
 
-def with_pairs(keys: Fit, me: int, clients: Sequence[int]) -> Fit:
+def with_pairs(keys: Fit, me: int, clients: Sequence[int], shared: Shared = APART) -> Fit:
     """Agree on keys with those of `clients` who take part and have no key with client `me` yet."""
     new = [j for j in clients if j not in keys.pairs and any(part(keys.listed, j, KEY_BYTES))]
     if not new:
         return keys
-    own = parsed(keys.secret)
-    pairs = {j: pair_of(own, me, j, part(keys.listed, j, KEY_BYTES), keys.session) for j in new}
+    own, mine = parsed(keys.secret), part(keys.listed, me, KEY_BYTES)
+    pairs = {}
+    for j in new:
+        public = part(keys.listed, j, KEY_BYTES)
+        agreed = partial(pair_of, own, me, j, public, keys.session)
+        values = ("pair", min(mine, public), max(mine, public), keys.session, min(me, j), max(me, j))
+        pairs[j] = shared.once(values, agreed)
     return msgspec.structs.replace(keys, pairs=keys.pairs | pairs)
 
 

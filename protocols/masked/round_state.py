@@ -177,7 +177,14 @@ class RoundState:
         place = self._cohort.place[client]
         living = self._is_living[self._neighbours[place]]
         receipts = self._made_for(self._receipts, place, living)
-        return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming)
+        return UnmaskRequest(self._dead_bitmap(place), receipts.tobytes(), upcoming, self._lost_bits)
+
+    @cached_property
+    def _lost_bits(self) -> bytes:
+        """Who was lost after preparing, a bit each; empty for nobody, or where all share with all."""
+        lost = self._is_prepared & ~self._is_living
+        sparse = self._neighbours.shape[1] < len(lost) - 1
+        return np.packbits(lost).tobytes() if sparse and lost.any() else b""
 
     def _dead_bitmap(self, place: int) -> bytes:
         """Return which of a member's prepared neighbours are dead."""

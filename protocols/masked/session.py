@@ -7,9 +7,8 @@ masks cancelled.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import Any, NoReturn
-
-import msgspec
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.asking.question import Question
@@ -19,33 +18,27 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, NotEnoughClientsError, RefusedError
 from privfed.protocols.crypto.fixed_point import grid_of
-from privfed.protocols.crypto.keys import (
-    SERVER,
-    agree,
-    bound,
-    extract,
-    new_secret,
-    public_key,
-)
+from privfed.protocols.crypto.keys import agree, bound, extract, new_secret, public_key
 from privfed.protocols.crypto.shamir import MAX_HOLDERS
 from privfed.protocols.masked.announced import Announced
 from privfed.protocols.masked.client import MAX_PREPARED
 from privfed.protocols.masked.delivery import Delivery
-from privfed.protocols.masked.losses import REFUSED
 from privfed.protocols.masked.messages import (
     CollectRequest,
     Leading,
     LeadRequest,
     Prepared,
     PrepareRequest,
+    Relayed,
     Unmasking,
     Upload,
 )
 from privfed.protocols.masked.round_state import RoundState
-from privfed.protocols.setup.advertising import advertise_request, read_advertisement
+from privfed.protocols.setup.advertising import advertise_request, read_advertisement, signed_roster
 from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Envelope, Listed, RosterRequest, Slot
+from privfed.protocols.setup.losses import REFUSED
+from privfed.protocols.setup.messages import Envelope, Listed, Slot
 from privfed.protocols.setup.rules import Rules, check_cohort, needed_to_open
 from privfed.protocols.setup.sizes import sizes
 
@@ -66,9 +59,28 @@ class MaskedSession:
         self._longest = 1 << 20
         self._announced = Announced(self._agreement)
         self._joined: set[int] = set()
+        self._unprepared: dict[int, str] = {}
         self._accusers: dict[int, set[int]] = {}
         self._accused_last: set[int] = set()
         self._delivery: Delivery | None = None
+        self._earlier: list[Relayed] = []
+
+    # Totals that clients verify, over several processes of the coordinator.
+
+    def relayed(self) -> bytes | None:
+        """Return what another process needs to bring the last total to clients; None for nothing."""
+        one = None if self._delivery is None else self._delivery.relayed
+        return None if one is None else encode(one)
+
+    def recall(self, relayed: Iterable[bytes]) -> None:
+        """Take what earlier processes kept of the totals, in order, before the session is opened.
+
+        Raises:
+            MessageError: it is damaged.
+        """
+        read = [decode(one, Relayed, sender="the transcript", stage="advertise") for one in relayed]
+        # With other keys or terms it is another agreement, whose clients begin anew.
+        self._earlier = [one for one in read if one.agreement == self._agreement.digest]
 
     # Set-up.
 
@@ -92,12 +104,9 @@ class MaskedSession:
             shared = extract(agree(key, one.key), bound("channel", self._session, one.client))
             self._channels[one.client] = Channel(shared, self._session, one.client)
         if self._agreement.configuration.terms.verified:
-            self._delivery = Delivery(self._agreement, self._session, tuple(sorted(roster)))
+            self._delivery = Delivery(self._agreement, self._session, tuple(sorted(roster)), self._earlier)
             self._longest += 128 * len(everyone)
-        self._roster = RosterRequest(listed, public_key(key), self._sign(fit, public_key(key)), ())
-
-    def _sign(self, fit: bytes, key: bytes) -> bytes:
-        return self._identity.sign(bound("advertise", SERVER, fit, self._agreement.digest, key))
+        self._roster = partial(signed_roster, self._identity, self._agreement, fit, public_key(key), listed)
 
     def _name(self, client: int) -> str:
         clients = self._agreement.configuration.clients
@@ -145,7 +154,7 @@ class MaskedSession:
             if client not in self._joined:
                 # The list may be long and go to many: clients that prepare the same sums share one copy.
                 if lacking not in rosters:
-                    rosters[lacking] = encode(msgspec.structs.replace(self._roster, upcoming=lacking))
+                    rosters[lacking] = encode(self._roster(lacking))
                 requests[client] = rosters[lacking]
             elif lacking:
                 requests[client] = channel.down(number, "prepare", PrepareRequest(lacking))
@@ -157,8 +166,11 @@ class MaskedSession:
         if isinstance(reply, Leading) and self._delivery is not None:
             self._delivery.lead(client, reply.boxes, self._name(client))
             reply = reply.prepared
+        if isinstance(reply, Refusal):
+            self._unprepared[client] = reply.code
         if isinstance(reply, Prepared):
             self._joined.add(client)
+            self._unprepared.pop(client, None)
             self._announced.keep(client, reply.preparations, self._name(client), "prepare")
 
     def _opened(self, client: int, data: bytes, number: int, stage: str, expected: Any) -> Any:
@@ -216,12 +228,12 @@ class MaskedSession:
         number = yield from self._number(cohort, needed, excluded)
         arrived = self._announced.taken(number)
         preparations = {i: one for i, one in arrived.items() if i not in excluded}
-        self._require(preparations, members, needed, "prepare", {})
+        self._require(preparations, members, needed, "prepare", self._unprepared)
         grid, head = grid_of(question, len(members)), b"" if self._delivery is None else self._delivery.head
         state = RoundState(
             self._agreement, self._session, number, index, question, cohort, preparations, grid, head
         )
-        self._require(set(state.prepared), members, needed, "prepare", {})
+        self._require(set(state.prepared), members, needed, "prepare", self._unprepared)
         yield from self._led(number)
         state.dropped = {
             i: "prepare" if i in self._channels else "advertise"
@@ -260,7 +272,7 @@ class MaskedSession:
             read = lambda i, data: self._prepared(i, data, number)  # noqa: E731
             self._rejected |= gather(replies, (client,), read)[1]
         if self._delivery is not None and self._delivery.leader is None:
-            self._require((), self._channels, 1, "prepare", {})
+            self._require((), self._channels, 1, "prepare", self._unprepared)
 
     def _excluded(self) -> set[int]:
         """Return the clients to leave out of the next sum, because others report bad boxes or receipts.

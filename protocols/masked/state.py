@@ -10,6 +10,7 @@ import msgspec
 from privfed.core.stored.codec import Codec
 from privfed.protocols.crypto.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from privfed.protocols.masked.messages import Preparation
+from privfed.protocols.setup.losses import Losses
 
 SHARES_BYTES = 3 * KEY_BYTES
 """Shares of one client's seed, mask key and answer key, in this order."""
@@ -18,6 +19,10 @@ SEED, MASK, ANSWER = range(3)
 
 BOX_BYTES = NONCE_BYTES + SHARES_BYTES + TAG_BYTES
 """One sealed box."""
+
+
+MOST_PAST = 4
+"""Most earlier set-ups whose totals a client can still check."""
 
 
 class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,30 +68,16 @@ class Pending(_Hidden, frozen=True):
     missing: tuple[int, ...] = ()
 
 
-class Losses(_Hidden, frozen=True):
-    """Counts how often clients were lost in a fit, over all its set-ups (`privfed.protocols.masked.losses`).
-
-    Args:
-        count: so far.
-        away: clients that were lost in the last sum that they belonged to; None before the first set-up.
-    """
-
-    count: int = 0
-    away: tuple[int, ...] | None = None
-
-
 class Story(_Hidden, frozen=True):
-    """Holds what the server told a client of its neighbours in a sum that it helped to open.
+    """Holds what the server told a client of a sum that it helped to open.
 
     Args:
         number: number of the sum.
-        living: neighbours whose answers are in the sum, as it said.
-        dead: prepared neighbours that it called lost.
+        lost: members of its cohort that are not in the sum, as it said, ascending.
     """
 
     number: int
-    living: tuple[int, ...]
-    dead: tuple[int, ...]
+    lost: tuple[int, ...]
 
 
 class Chain(_Hidden, frozen=True):
@@ -100,6 +91,8 @@ class Chain(_Hidden, frozen=True):
         number: its number, 0 before.
         stories: what the client was told of sums that it helped to open since the last total.
         rows: digest of contributors -> how many rows they hold, from sums that count all of them.
+        session: the session of the set-up.
+        past: the chains of earlier set-ups, whose last totals may not have come yet.
     """
 
     secret: bytes = b""
@@ -109,6 +102,15 @@ class Chain(_Hidden, frozen=True):
     number: int = 0
     stories: tuple[Story, ...] = ()
     rows: dict[bytes, float] = {}
+    session: bytes = b""
+    past: tuple[Chain, ...] = ()
+
+    def passed(self) -> tuple[Chain, ...]:
+        """Return what is kept of it and of earlier chains once its set-up is closed."""
+        if not self.secret:
+            return self.past
+        own = msgspec.structs.replace(self, drawn=b"", rows={}, past=())
+        return (*self.past, own)[-MOST_PAST:]
 
 
 class Fit(_Hidden, frozen=True):
@@ -123,6 +125,7 @@ class Fit(_Hidden, frozen=True):
         last: highest sum number that was answered; everything up to it is closed.
         answered: how many sums were answered.
         losses: how often clients were lost.
+        fit: identifier of the fit, as the coordinator named it.
         secrets: of the sums to come, by number.
         pending: the sum between its two exchanges.
         reply_to: hash of the last request that changed the state.
@@ -138,6 +141,7 @@ class Fit(_Hidden, frozen=True):
     last: int = 0
     answered: int = 0
     losses: Losses = Losses()
+    fit: bytes = b""
     secrets: dict[int, Secrets] = {}
     pending: Pending | None = None
     reply_to: bytes = b""
@@ -149,14 +153,15 @@ class State(_Hidden, frozen=True):
     """Holds the whole state of a client.
 
     Args:
-        fit: identifier of the fit that was advertised for, empty before.
+        fit: identifier of the last fit that was advertised for, empty before.
         key: secret X25519 key of that fit, until the roster comes.
-        keys: the keys of the fit, from the roster on.
+        keys: the keys of the fit whose roster came last; an earlier one's until another is joined.
         agreement: digest of the agreement that `answered` counts for.
         answered: how many sums of this agreement were answered in earlier set-ups; a new set-up does
             not restart the count.
         losses: how often clients were lost in them.
         begun: identifiers of the agreement's fits so far; none is begun again.
+        past: where totals are verified, the chains of earlier set-ups.
     """
 
     fit: bytes = b""
@@ -166,6 +171,7 @@ class State(_Hidden, frozen=True):
     answered: int = 0
     losses: Losses = Losses()
     begun: tuple[bytes, ...] = ()
+    past: tuple[Chain, ...] = ()
 
     @property
     def losses_so_far(self) -> int:
@@ -180,8 +186,9 @@ def closed(state: State) -> State:
         return msgspec.structs.replace(state, fit=b"", key=b"")
     # A sum that was answered and never opened counts: whom it left out is not known.
     losses = Losses(keys.losses.count + (keys.pending is not None), keys.losses.away)
-    return State(agreement=state.agreement, answered=keys.answered, losses=losses, begun=state.begun)
+    counts = {"answered": keys.answered, "losses": losses, "begun": state.begun}
+    return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 
 
-CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 2)
+CODEC: Codec[State] = Codec(State, "state of a client of a masked sum", 3)
 """How a state is stored on the client's own disk."""

@@ -68,9 +68,14 @@ class Place:
         return digest("masked chain", self.session, *parts)
 
 
-def first_head(session: bytes) -> bytes:
-    """Return the head of the chain before any total."""
-    return digest("masked chain", session)
+def first_head(session: bytes, before: bytes) -> bytes:
+    """Return the head of a set-up's chain before any total.
+
+    Args:
+        session: the set-up's session.
+        before: head after the last total of an earlier set-up; empty where there was none.
+    """
+    return digest("masked chain", session, *([before] if before else []))
 
 
 def check_of_answer(words: Words, grid: Grid, secret: bytes, place: Place, client: int) -> int:

@@ -32,7 +32,7 @@ from privfed.protocols.crypto.keys import (
     seal,
     unseal,
 )
-from privfed.protocols.masked.messages import CollectRequest, OpenedSum, VerifiedRequest
+from privfed.protocols.masked.messages import CollectRequest, EarlierSum, OpenedSum, VerifiedRequest
 from privfed.protocols.masked.state import Chain, Fit, Pair, Story
 from privfed.protocols.masked.verification import (
     CHECK_WORDS,
@@ -42,6 +42,9 @@ from privfed.protocols.masked.verification import (
     first_head,
 )
 from privfed.protocols.setup.rules import Cohort, Rules, is_bitmap, needed_to_open
+
+NO_NUMBER = 1 << 32
+"""Above the numbers of all sums."""
 
 MOST_COUNTED = 2.0
 """Most rows that counts may come to, relative to those that the range sum counts: a policy that rounds counts
@@ -77,9 +80,10 @@ class Verifier:
     def __init__(self, agreement: Rules, me: int, replica: Replica) -> None:
         self._agreement, self._me, self._replica = agreement, me, replica
 
-    def begun(self, session: bytes) -> Chain:
+    def begun(self, session: bytes, past: tuple[Chain, ...]) -> Chain:
         """Return the chain of a new set-up, after the totals that this client's own run was told before."""
-        return Chain(head=first_head(session), opened=self._replica.told - 1)
+        head = first_head(session, _last_head(past))
+        return Chain(head=head, opened=self._replica.told - 1, session=session, past=past)
 
     # The clients' secret.
 
@@ -132,20 +136,35 @@ class Verifier:
         """
         chain = keys.chain
         if not chain.secret:
+            # Before anything of this set-up is answered, since its first sum is bound to what came before.
+            chain = self._caught_up(chain, request.earlier)
             chain = msgspec.structs.replace(chain, secret=self._secret(keys, request))
         for one in request.totals:
             if one.index > chain.opened:
-                chain = self._after(keys, chain, number, one)
+                chain = self._after(chain, number, one)
         return msgspec.structs.replace(keys, chain=chain)
 
-    def _after(self, keys: Fit, chain: Chain, number: int, one: OpenedSum) -> Chain:
+    def _caught_up(self, chain: Chain, earlier: tuple[EarlierSum, ...]) -> Chain:
+        """Take totals of earlier set-ups that this client lacks, as far as it has the secrets of these."""
+        past = {one.session: one for one in chain.past}
+        # By what was chained, not by what its own run was told: that may be durable before the chain is.
+        opened = max((one.opened for one in chain.past), default=chain.opened)
+        for one in earlier:
+            if one.total.index > opened and one.session in past:
+                past[one.session] = self._after(past[one.session], NO_NUMBER, one.total)
+                opened = one.total.index
+        kept = tuple(past.values())
+        head = first_head(chain.session, _last_head(kept))
+        return msgspec.structs.replace(chain, past=kept, opened=max(opened, chain.opened), head=head)
+
+    def _after(self, chain: Chain, number: int, one: OpenedSum) -> Chain:
         # This client's own run has not come to it where a total before is missing.
         posed = self._replica.ask(one.index)
         if one.cohort != posed.cohort or not chain.number < one.number < number:
             raise _wrong(one)
         cohort = self._agreement.cohort(posed.cohort)
         self._check_lists(one, cohort)
-        place = Place(keys.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
+        place = Place(chain.session, one.number, one.index, chain.head, cohort.digest, one.prepared)
         checked = _checked(chain.secret, place, one, cohort.members, posed.question)
         if checked is None:
             raise _wrong(one)
@@ -179,8 +198,8 @@ class Verifier:
         """
         if story.number != one.number:
             return
-        there = [one.contributors[cohort.place[j]] for j in (*story.living, *story.dead)]
-        if there != [1] * len(story.living) + [0] * len(story.dead):
+        absent = tuple(j for j, there in zip(cohort.members, one.contributors, strict=True) if not there)
+        if absent != story.lost:
             raise _wrong(one)
 
     # Questions.
@@ -217,6 +236,11 @@ class Verifier:
 
 def _invitation_key(pair: Pair, session: bytes, leader: int, client: int) -> bytes:
     return expand(pair.box, bound("invitation", session, leader, client))
+
+
+def _last_head(past: tuple[Chain, ...]) -> bytes:
+    """Return the head after the last total of earlier set-ups; empty where there was none."""
+    return next((one.head for one in reversed(past) if one.number), b"")
 
 
 def _wrong(one: OpenedSum) -> IntegrityError:

@@ -10,7 +10,9 @@ from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.stored.messages import Refusal, decode
 from privfed.errors import MessageError, PolicyError
 from privfed.protocols.crypto.keys import SERVER, CryptographyError, bound, check_public_key, verify
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Listed
+from privfed.protocols.setup.bindings import session_of
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Listed, RosterRequest, Slot
+from privfed.protocols.setup.standing import signed
 
 
 def advertise_request(agreement: Agreement, identity: Signer, fit: bytes) -> AdvertiseRequest:
@@ -55,10 +57,54 @@ def read_advertisement(
     reply = decode(data, Advertisement | Refusal, sender=name, stage="advertise")
     if isinstance(reply, Refusal):
         return reply
-    signed = bound("advertise", client, fit, agreement.digest, reply.key)
+    what = signed(client, fit, agreement.digest, reply.key, reply.standing)
     try:
-        verify(agreement.registry.clients[client], reply.signature, signed)
+        verify(agreement.registry.clients[client], reply.signature, what)
         check_public_key(reply.key)
     except CryptographyError as error:
         raise MessageError(str(error), sender=name, stage="advertise") from None
-    return Listed(client, reply.key, reply.signature)
+    return Listed(client, reply.key, reply.signature, reply.standing)
+
+
+def signed_roster(
+    identity: Signer,
+    agreement: Agreement,
+    fit: bytes,
+    key: bytes,
+    listed: tuple[Listed, ...],
+    upcoming: tuple[Slot, ...] = (),
+) -> RosterRequest:
+    """Return the coordinator's list of clients with its key and the first sums, signed over all of it.
+
+    Args:
+        identity: the coordinator's.
+        agreement: what all were given.
+        fit: identifier of the fit.
+        key: the coordinator's fresh public key.
+        listed: the clients that advertised, ascending.
+        upcoming: the sums that whoever gets it is to prepare.
+    """
+    unsigned = RosterRequest(listed, key, b"", upcoming)
+    signature = identity.sign(_roster_data(agreement, fit, unsigned))
+    return RosterRequest(listed, key, signature, upcoming)
+
+
+def check_signed(agreement: Agreement, fit: bytes, message: RosterRequest) -> None:
+    """Check that the coordinator signed a list with its key and the first sums.
+
+    The list is in clear, and who hears it may send it again: other sums in it would close those prepared.
+
+    Raises:
+        PolicyError: it did not; the text is the code of the refusal.
+    """
+    try:
+        verify(agreement.registry.server, message.signature, _roster_data(agreement, fit, message))
+    except CryptographyError:
+        raise PolicyError("roster:signature") from None
+
+
+def _roster_data(agreement: Agreement, fit: bytes, message: RosterRequest) -> bytes:
+    """Return what the coordinator signs of a list: its key, the session (a hash of the list), and sums."""
+    session = session_of(agreement, fit, message.clients)
+    sums = [number for slot in message.upcoming for number in (slot.number, slot.cohort)]
+    return bound("advertise", SERVER, fit, agreement.digest, message.key, session, *sums)

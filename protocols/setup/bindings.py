@@ -16,7 +16,7 @@ def session_of(agreement: Agreement, fit: bytes, clients: tuple[Listed, ...]) ->
 
 @lru_cache(maxsize=4)
 def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes:
-    listed = [part for one in clients for part in (one.client, one.key)]
+    listed = [part for one in clients for part in (one.client, one.key, one.standing)]
     return digest("session", agreement, fit, *listed)
 
 

@@ -30,19 +30,25 @@ class AdvertiseRequest(Message, frozen=True):
     signature: bytes
 
 
+JournalStanding = Annotated[bytes, msgspec.Meta(max_length=40)]
+"""Where a client's journal stands: a counter of eight bytes and a hash; empty where it keeps none."""
+
+
 class Advertisement(Message, frozen=True):
-    """Brings a fresh X25519 key of the client, signed by its identity (up, in clear)."""
+    """Brings a fresh X25519 key of the client and where its journal stands, signed by its identity (up)."""
 
     key: Key
     signature: bytes
+    standing: JournalStanding = b""
 
 
 class Listed(Message, frozen=True):
-    """Names one client of the roster and its signed key."""
+    """Names one client of the roster, and what it signed: its key, and where its journal stands."""
 
     client: Number
     key: Key
     signature: bytes
+    standing: JournalStanding = b""
 
 
 class Slot(Message, frozen=True):
@@ -53,7 +59,10 @@ class Slot(Message, frozen=True):
 
 
 class RosterRequest(Message, frozen=True):
-    """Lists who takes part, the coordinator's own signed key, and the first sums (down, in clear)."""
+    """Lists who takes part, the coordinator's own key, and the first sums (down, in clear).
+
+    The signature is the coordinator's, over its key and the whole list.
+    """
 
     clients: tuple[Listed, ...]
     key: Key

@@ -6,20 +6,17 @@ from functools import lru_cache
 
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.errors import PolicyError
-from privfed.protocols.crypto.keys import (
-    SERVER,
-    CryptographyError,
-    bound,
-    equal,
-    verify,
-)
+from privfed.protocols.crypto.keys import CryptographyError, equal, verify
+from privfed.protocols.setup.advertising import check_signed
 from privfed.protocols.setup.messages import Listed, RosterRequest
+from privfed.protocols.setup.standing import signed
 
 
 def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message: RosterRequest) -> None:
     """Check that the roster holds only registered clients, each once, with keys that they signed.
 
-    Stops a server that invents clients, or replaces their keys with its own.
+    The coordinator signed the whole list, this client's fresh key in it: an old list sets up nothing. Stops a
+    server that invents clients, or replaces their keys with its own.
 
     Raises:
         PolicyError: the roster fails a check; the text is the code of the refusal.
@@ -28,9 +25,7 @@ def check_roster(agreement: Agreement, me: int, key: bytes, fit: bytes, message:
     _check_listed(registry, agreement.digest, fit, message.clients)
     if not any(one.client == me and equal(one.key, key) for one in message.clients):
         raise PolicyError("roster:self")
-    _signed(
-        registry.server, message.signature, bound("advertise", SERVER, fit, agreement.digest, message.key)
-    )
+    check_signed(agreement, fit, message)
 
 
 @lru_cache(maxsize=2)
@@ -40,8 +35,8 @@ def _check_listed(registry: Registry, agreement: bytes, fit: bytes, listed: tupl
     if positions != sorted(set(positions)) or not set(positions) <= set(range(len(registry.clients))):
         raise PolicyError("roster:clients")
     for one in listed:
-        signed = bound("advertise", one.client, fit, agreement, one.key)
-        _signed(registry.clients[one.client], one.signature, signed)
+        what = signed(one.client, fit, agreement, one.key, one.standing)
+        _signed(registry.clients[one.client], one.signature, what)
 
 
 def _signed(public: bytes, signature: bytes, message: bytes) -> None:

@@ -78,6 +78,7 @@ def fallbacks(model: DWFKMeans) -> int:
         [{}, {"learning_rate": 0.01, "momentum": 0.8}],
     ),
 )
+@pytest.mark.few(3)
 def test_history_is_the_oracles(
     papers_clients: dict[str, Clients],
     kind: Kind,
@@ -153,6 +154,7 @@ def test_equal_weights_are_never_zero(papers_clients: dict[str, Clients]) -> Non
 
 
 @pytest.mark.parametrize("local_tol", [0.0, 1e-3, 0.05, 10.0])
+@pytest.mark.few(1)
 def test_local_tolerance(papers_clients: dict[str, Clients], local_tol: float) -> None:
     start = start_in_the_box(5)
     model = compare(papers_clients["half"], start, local_tol=local_tol, max_iter=2)
@@ -179,6 +181,7 @@ def test_very_large_local_tolerance_is_one_step(papers_clients: dict[str, Client
         pytest.param({"tol": 0.4, "min_iter": 9, "patience": 3}, id="all"),
     ],
 )
+@pytest.mark.few(3)
 def test_stop_rules_stop_where_the_oracle_stops(
     papers_clients: dict[str, Clients], words: dict[str, Any]
 ) -> None:

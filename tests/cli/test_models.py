@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import privfed
+from privfed.cli.display.models_picture import draw_models, moved
+from privfed.cli.folder.trained import read_trained
 from privfed.core.federation import Federation
 from privfed.core.record.transcript import Transcript
 from privfed.deep import DCFL
@@ -67,6 +69,16 @@ def test_the_command_line_trains_the_models_that_python_does(home: Path) -> None
         (fitted.predict(rows, fitted.labels_[i]) == y[i]).mean() for i, rows in enumerate(X)
     ]
     assert [one["changed"] for one in found["decided"]] == [one.changed for one in fitted.regrouped_]
+
+
+def test_the_picture_shows_movements_and_numbers_of_models(home: Path, tmp_path: Path) -> None:
+    two = [np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]), np.array([[3.0, 5.0]])]
+    assert [own.tolist() for own in moved(two)] == [[5.0, 1.0], [1.0]]
+    for name in ("run", "noised"):
+        run("resume", home / name, "--quiet", "--picture")
+        assert (home / name / "picture.png").read_bytes().startswith(b"\x89PNG")
+    draw_models(tmp_path / "one.png", two, read_trained(home / "noised"))
+    assert (tmp_path / "one.png").stat().st_size > 1000
 
 
 def test_it_says_what_was_found_and_show_what_ran(home: Path) -> None:
@@ -155,9 +167,10 @@ def test_words_that_do_not_fit_are_one_clear_line(
     assert not (tmp_path / "r").exists()
 
 
-def test_ifca_takes_a_number_of_clusters(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["ifca", "rdpcfl"])
+def test_a_number_of_clusters_is_taken(algorithm: str, home: Path, tmp_path: Path) -> None:
     words = ("--group", "client", "--label", "kind", "--rounds", 2, "--quiet", "--out", tmp_path / "r")
-    run("fit", home / "t.csv", "--algorithm", "ifca", "-k", 2, *words)
+    run("fit", home / "t.csv", "--algorithm", algorithm, "-k", 2, *words)
     assert read(tmp_path / "r")["n_clusters"] == 2
     with np.load(tmp_path / "r" / "model.npz", allow_pickle=False) as file:
         assert file["models"].shape == (2, 15)

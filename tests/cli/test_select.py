@@ -39,6 +39,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
+@pytest.mark.few(1)
 def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_path, protocol) -> None:
     out = tmp_path / "s"
     result = invoke(*words, "--protocol", protocol, "--out", out, "--seed", 7, "--picture")

@@ -77,7 +77,9 @@ def test_check_lists_all_mistakes(invoke, failing, study: Path, tmp_path: Path) 
     assert said == "privfed: error: wine.toml, line 17: this is no TOML: Invalid value.\n"
 
 
-@pytest.mark.parametrize("name", ["digits", "weights-over-rounds", "dp-frontier", "defences", "n-clients"])
+@pytest.mark.parametrize(
+    "name", ["digits", "weights-over-rounds", "dp-frontier", "dp-anchors", "defences", "n-clients"]
+)
 def test_the_built_in_studies_are_well(invoke, name: str) -> None:
     assert f"{name}.toml is valid" in invoke("tradeoff", name, "--check").stdout
 

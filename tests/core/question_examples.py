@@ -19,6 +19,7 @@ from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import Ranges
 from privfed.deep.training.local import Training
+from privfed.deep.training.mixed import MixedUpdates, Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.privacy.noised import Noised
@@ -51,6 +52,7 @@ from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_clusters import LocalClusterCounts
 from privfed.questions.local_points import PointCells, PointSums
 from privfed.questions.moments import CentredMoments
+from privfed.questions.nested import NestedCells
 from privfed.questions.ranges import FeatureRanges
 from privfed.questions.slots import Slots
 
@@ -83,6 +85,18 @@ def _noised(ranges: Ranges, centers: np.ndarray) -> Noised:
         sigma=np.array([1e6, 2e6]),
         limits=np.array([1.0, 3.0]),
         rehearsal=True,
+    )
+
+
+def _mixture(ranges: Ranges) -> Mixture:
+    """Two clusters of updates of the model of `_round`."""
+    rng = np.random.default_rng(6)
+    return Mixture(
+        axes=rng.normal(size=(2, 3 * (ranges.n_features + 1))),
+        low=np.zeros(2),
+        width=np.ones(2),
+        means=rng.uniform(size=(2, 2)),
+        variances=np.ones(2),
     )
 
 
@@ -132,6 +146,9 @@ EXAMPLES: dict[str, Make] = {
     "FeatureRanges-finding": lambda r, c: FeatureRanges(ranges=r, find_ranges=True),
     "FeatureRanges-declared": lambda r, c: FeatureRanges(ranges=r, find_ranges=False),
     "CellSums": lambda r, c: CellSums(ranges=r, **_grid(r)),
+    "NestedCells": lambda r, c: NestedCells(
+        ranges=r, **({"sides": 4, "planes": 0} if r.n_features <= 3 else {"sides": 0, "planes": 3})
+    ),
     "PointCells": lambda r, c: PointCells(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), **_grid(r)),
     "PointSums": lambda r, c: PointSums(ranges=r, points=KMeansCentroids(n_clusters=2, seed=3), centers=c),
     "ClusterDistances": lambda r, c: ClusterDistances(ranges=r, centers=c),
@@ -233,6 +250,9 @@ EXAMPLES: dict[str, Make] = {
     "AveragedUpdates-ifca-rows": lambda r, c: AveragedUpdates(
         **_round(r, 3, choice="lowest-loss", by_rows=True), after=Regrouping.none()
     ),
+    "MixedUpdates": lambda r, c: MixedUpdates(
+        **_round(r, 2, choice="drawn"), after=Regrouping.none(), mixture=_mixture(r)
+    ),
     "SketchedUpdates": lambda r, c: SketchedUpdates(**_round(r, 2), size=3, seed=1),
     "ClusterSizes": lambda r, c: ClusterSizes(ranges=r, before=Regrouping.none(), structure=0, n_clusters=2),
 }
@@ -260,6 +280,7 @@ RECORD_WISE = {
     "Inertia",
     "Contingency",
     "CellSums",
+    "NestedCells",
     "ClusterDistances",
     "ClusterSilhouettes",
     "ClusterScatter",

@@ -16,6 +16,7 @@ from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, parts_of
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import Ranges
+from privfed.deep.training.mixed import Mixture
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import Round
 from privfed.errors import PolicyError, PrivacyError
@@ -69,7 +70,7 @@ def test_the_centers_that_a_question_names_are_declared(name: str) -> None:
         # Tables are centers, or the normals of cells, which are counted.
         in_cells = part.declaration is not None and part.declaration.n_cells > 0
         # Models, and updates of them, lie in another space than rows.
-        of_models = isinstance(part, Round | Regrouping)
+        of_models = isinstance(part, Round | Regrouping | Mixture)
         assert in_cells or of_models or {id(one) for one in tables} <= named
 
 

@@ -112,6 +112,7 @@ def rows_around(ball: Ball) -> np.ndarray:
 
 
 @pytest.mark.parametrize("ball", ODD_BALLS)
+@pytest.mark.few(3)
 def test_a_ball_clips_each_row_by_itself_and_without_tolerance(ball: Ball) -> None:
     rows = rows_around(ball)
     moved, inside = ball.clip(rows), ball._within(rows)

@@ -78,6 +78,7 @@ def assert_same_outcome(one: DWFKMeans, other: DWFKMeans) -> None:
 
 @pytest.mark.parametrize("protocol", PLAIN_BY_DEFAULT, indirect=True)
 @pytest.mark.parametrize("in_flight", [pytest.param(False, id="between"), pytest.param(True, id="in-flight")])
+@pytest.mark.few(1)
 def test_resumed_after_any_sum_is_the_uninterrupted_run(
     blobs: Clients, protocol: str, tmp_path: Path, in_flight: bool
 ) -> None:
@@ -111,6 +112,7 @@ def test_resumed_after_a_crash_in_the_middle_of_a_line(blobs: Clients, protocol:
         assert_same_outcome(model(folder, protocol).resume(blobs), whole)
 
 
+@pytest.mark.few(1)
 def test_resumed_after_an_interrupt(blobs: Clients, protocol: str, tmp_path: Path) -> None:
     def interrupt(index: int, ask: Ask, total: Total) -> None:
         if index == 7:
@@ -122,6 +124,7 @@ def test_resumed_after_an_interrupt(blobs: Clients, protocol: str, tmp_path: Pat
     assert_same_outcome(resumed, model(None, protocol).fit(blobs))
 
 
+@pytest.mark.few(1)
 def test_resuming_a_finished_run_asks_nothing(blobs: Clients, protocol: str, tmp_path: Path) -> None:
     whole = model(tmp_path, protocol).fit(blobs)
     before = (tmp_path / FILE).read_bytes()

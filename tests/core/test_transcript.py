@@ -1,6 +1,11 @@
 """The record of a run on disk is the one in memory, and each party's view is cut from it."""
 
+import base64
+import stat
+import tracemalloc
+import zlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -8,8 +13,11 @@ import pytest
 
 from privfed import DWFKMeans, Simulation
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.record.records import wire
+from privfed.core.asking.statistics import table_of
+from privfed.core.record.records import encode, wire
+from privfed.core.record.shown import Shown
 from privfed.core.record.transcript import FILE, Asked, Began, Ended, Exchanged, Summed, Transcript
+from privfed.core.record.values import VALUES
 from privfed.errors import ArgumentError, RunFolderError
 from tests.some import some
 
@@ -79,6 +87,7 @@ def test_last_line_that_was_cut_off_is_dropped_from_memory_and_disk(
 
 
 @pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"type": "Asked"}', b"[]", b""])
+@pytest.mark.few(5)
 def test_damaged_line_is_an_error_that_names_it(
     blobs: Clients, protocol: str, tmp_path: Path, damage: bytes
 ) -> None:
@@ -137,19 +146,137 @@ def test_contributions_need_not_be_kept(blobs: Clients, tmp_path: Path) -> None:
     assert all(one.answers for one in kept.transcript_.view().sums)
 
 
-@pytest.mark.parametrize("place", ["changed", "values", "follows"])
-def test_damaged_contributions_are_an_error(blobs: Clients, tmp_path: Path, place: str) -> None:
+def test_tables_of_format_4_are_read(blobs: Clients, tmp_path: Path) -> None:
+    transcript = fitted(blobs, "plain", tmp_path).transcript_
+    old, before = [], np.empty((0, 0))
+    for record in some(transcript.records):
+        if isinstance(record, Began):
+            record = msgspec.structs.replace(record, version=4)
+        if isinstance(record, Summed):
+            shown = transcript.totals()[record.index][1].contributions
+            assert shown is not None and isinstance(record.contributions, Shown)
+            table = table_of(list(shown.values())).vectors
+            earlier = before if before.shape == table.shape else np.zeros(table.shape)
+            bits = table.view(np.int64) != earlier.view(np.int64)
+            packed = zlib.compress(np.packbits(bits).tobytes(), 1)
+            follows = record.contributions.follows
+            found = Shown(tuple(shown), table.shape[1], packed, table[bits].tobytes(), follows)
+            record, before = msgspec.structs.replace(record, contributions=found), table
+        old.append(encode(record) + b"\n")
+    (tmp_path / FILE).write_bytes(b"".join(old))
+    assert answers(Transcript.load(tmp_path, mend=True)) == answers(transcript)
+
+
+def answers(transcript: Transcript) -> list[object]:
+    shown = [total.contributions for _, total in transcript.totals()]
+    return [{i: (own.layout, own.vector.tobytes()) for i, own in one.items()} for one in shown if one]
+
+
+BIG = base64.b64encode(zlib.compress(bytes(1 << 26), 9)).decode()
+DAMAGE: dict[str, tuple[str, Any]] = {
+    "not-compressed": ("values", "AAAA"),
+    "a-bomb": ("values", BIG),
+    "a-huge-table": ("size", 10**12),
+    "a-negative-size": ("size", -5),
+    "one-client-twice": ("clients", [0, 0, *range(2, 10)]),
+    "clients-that-are-not-there": ("clients", list(range(10, 20))),
+    "a-later-table": ("follows", 10**6),
+    "a-table-before-the-first": ("follows", -1),
+    "too-few-parts": ("lengths", [1, 2]),
+    "negative-parts": ("lengths", [-1] * 9),
+    "huge-parts": ("lengths", [10**12] * 9),
+    "another-digest": ("sha256", "0" * 64),
+    "behind-the-file": ("at", 10**9),
+    "before-the-file": ("at", -1),
+    "a-bomb-of-format-4": ("changed", BIG),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_contributions_are_an_error_and_take_no_memory(
+    blobs: Clients, tmp_path: Path, damage: str
+) -> None:
     fitted(blobs, "plain", tmp_path)
-    damaged = []
-    for line in lines(tmp_path):
-        record = msgspec.json.decode(line)
-        if record["type"] == "Summed":
-            tag = ("clients", "size", "changed", "values", "follows").index(place)
-            record["contributions"][tag] = {"changed": "AAAA", "values": "AAAA", "follows": 10**6}[place]
-        damaged.append(msgspec.json.encode(record) + b"\n")
-    (tmp_path / FILE).write_bytes(b"".join(damaged))
+    *whole, damaged = [msgspec.json.decode(line) for line in lines(tmp_path)][:-1]
+    field, value = DAMAGE[damage]
+    if field == "changed":
+        damaged["contributions"] = damaged["contributions"][:5]
+    damaged["contributions"][Shown.__struct_fields__.index(field)] = value
+    (tmp_path / FILE).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in [*whole, damaged]))
+    tracemalloc.start()
     with pytest.raises(RunFolderError, match="damaged"):
         Transcript.load(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
+
+
+def test_a_sum_of_clients_that_are_not_there_is_an_error(blobs: Clients, tmp_path: Path) -> None:
+    fitted(blobs, "plain", tmp_path, "totals")
+    *whole, damaged = [msgspec.json.decode(line) for line in lines(tmp_path)][:-1]
+    for contributors in ([99], [-1], [1, 1]):
+        damaged["contributors"] = contributors
+        (tmp_path / FILE).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in [*whole, damaged]))
+        with pytest.raises(RunFolderError, match="damaged"):
+            Transcript.load(tmp_path)
+
+
+# --- the file of values ---
+
+
+@pytest.fixture
+def in_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every table in the file."""
+    monkeypatch.setattr("privfed.core.record.shown.INLINE", -1)
+
+
+def test_large_tables_are_in_a_file_and_come_back(blobs: Clients, tmp_path: Path, in_file: None) -> None:
+    model, alone = fitted(blobs, "plain", tmp_path), fitted(blobs, "plain")
+    expected = answers(alone.transcript_)
+    assert len(expected) > 2
+    for transcript in (model.transcript_, Transcript.load(tmp_path)):
+        assert answers(transcript) == expected
+    shown = [record.contributions for record in model.transcript_.of(Summed)]
+    assert all(isinstance(one, Shown) and not one.values for one in some(shown))
+    assert stat.S_IMODE((tmp_path / VALUES).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "changed", "another-run's"])
+def test_a_damaged_file_of_values_is_an_error(
+    blobs: Clients, tmp_path: Path, in_file: None, damage: str
+) -> None:
+    fitted(blobs, "plain", tmp_path / "run")
+    fitted([rows + 1.0 for rows in blobs], "plain", tmp_path / "other")
+    path = tmp_path / "run" / VALUES
+    whole = bytearray(path.read_bytes())
+    if damage == "cut":
+        path.write_bytes(whole[:-1])
+    elif damage == "gone":
+        path.unlink()
+    elif damage == "changed":
+        whole[-1] ^= 1
+        path.write_bytes(whole)
+    else:
+        path.write_bytes((tmp_path / "other" / VALUES).read_bytes() + bytes(1000))
+    with pytest.raises(RunFolderError, match="damaged"):
+        answers(Transcript.load(tmp_path / "run"))
+
+
+def test_a_run_that_was_killed_goes_on_with_its_values(blobs: Clients, tmp_path: Path, in_file: None) -> None:
+    whole = fitted(blobs, "plain", tmp_path / "whole")
+    kept, values = lines(tmp_path / "whole"), (tmp_path / "whole" / VALUES).read_bytes()
+    shown = [one.contributions for one in whole.transcript_.of(Summed)]
+    ends = [0, *(one.end for one in shown if isinstance(one, Shown))]
+    for cut in some(range(1, len(kept), 2)):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        # Killed after a table was written, or part of one, and before its line was whole.
+        (folder / FILE).write_bytes(b"".join(kept[:cut]) + kept[cut][:9])
+        (folder / VALUES).write_bytes(values[: ends[sum(b'"Summed"' in line for line in kept[:cut])] + 7])
+        model = DWFKMeans(**whole.get_params() | {"run_dir": folder}).resume(blobs)
+        assert model.cluster_centers_.tolist() == whole.cluster_centers_.tolist()
+        assert answers(Transcript.load(folder)) == answers(whole.transcript_)
+        assert (folder / VALUES).read_bytes().startswith(values[: ends[1]])
 
 
 def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: Path) -> None:
@@ -169,7 +296,7 @@ def test_an_older_format_is_read_and_not_gone_on_with(blobs: Clients, tmp_path: 
         Transcript.load(tmp_path, mend=True)
     old["version"] = 9
     (tmp_path / FILE).write_bytes(b"".join([msgspec.json.encode(old) + b"\n", *rest]))
-    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 4"):
+    with pytest.raises(RunFolderError, match="format 9, this privfed reads formats up to 5"):
         Transcript.load(tmp_path)
 
 

@@ -93,6 +93,7 @@ AdvertiseRequest
 Advertisement
 CollectRequest
 Contribution
+EarlierSum
 Encrypted
 Envelope
 ForGroup
@@ -111,6 +112,7 @@ Preparation
 PrepareRequest
 Prepared
 Refusal
+Relayed
 RosterRequest
 Sealed
 Slot
@@ -136,6 +138,7 @@ def test_messages_have_the_tags_that_other_versions_read() -> None:
     found = {
         str(one.__struct_config__.tag)  # type: ignore[attr-defined]
         for one in subclasses(Message)
-        if one.__module__.startswith("privfed.")
+        # An engine's own messages are not those of a secure sum, and here only if something imported it.
+        if one.__module__.startswith("privfed.") and not one.__module__.startswith("privfed.engines.")
     }
     assert found == set(TAGS.split())

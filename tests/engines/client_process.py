@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from privfed.core.agreed.agreement import Agreement
-from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.roles.engine import Client
-from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Box
-from privfed.party.client import Stores, own_client
-from privfed.party.identity import OwnIdentity, read_identity, write_identity
+from privfed.party.identity import OwnIdentity, write_identity
+from privfed.party.joining import Party
 from privfed.party.journal import Journal
 from privfed.party.replica import TOTAL, OpenedTotal
-from privfed.party.verified import own_run, reads_totals
-from privfed.protocols import Slotted, by_name
-from privfed.protocols.slotted import PREFIX
+from privfed.protocols.agreed import agreed_sum
 
 DOMAIN = Box(-12.0, 12.0, max_rows=100)
 """What these clients declare where differential privacy is claimed."""
@@ -51,26 +46,15 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     told: tuple[tuple[int, bytes], ...] = ()
 
 
-def secure_sum(configuration: Configuration) -> SecureSum:
-    """Return the agreed secure sum."""
-    name, terms = configuration.protocol, configuration.terms
-    if name.startswith(PREFIX):
-        inner = by_name(name.removeprefix(PREFIX))
-        return Slotted(inner, sums=terms.slotted, contributors=terms.slot_contributors)
-    return by_name(name)
-
-
-class Party:
-    """A client with what it keeps in its folder."""
+class Joined:
+    """A party, and its client in the fit that it joined last."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "party"
-        if not self._folder.exists():
+        if not (folder / "party").exists():
             own = OwnIdentity.generate(folder.name)
-            Journal.create(self._folder, own)
-            write_identity(self._folder, own)
-        own = read_identity(self._folder)
-        self.identity, self._journal = own.key, Journal(self._folder, own)
+            Journal.create(folder / "party", own)
+            write_identity(folder / "party", own)
+        self.party = Party(folder / "party")
         self._rows = ClientData(np.load(folder / "rows.npy"))
         self._client: Client | None = None
         self._told: list[tuple[int, bytes]] = []
@@ -78,16 +62,16 @@ class Party:
     def join(self, message: Join) -> bytes:
         """Build this client's side of a fit, or find it as it was left."""
         agreement = Agreement.from_bytes(message.agreement)
-        configuration = agreement.configuration
-        fit = self._journal.begin(agreement, message.position, "rows", ClientPolicy())
-        protocol = secure_sum(configuration)
-        replica = None
-        if reads_totals(protocol.opens_to, configuration):
-            replica = own_run(configuration, fit.opened, tells=self._tell)
-        side = protocol.client(agreement, message.position, self.identity, ClientPolicy(), replica)
-        stores = Stores.in_journal(fit, side)
-        words: Any = (side, message.position, self._rows, configuration, ClientPolicy(), stores)
-        self._client = own_client(*words, domain=None if configuration.privacy is None else DOMAIN)
+        assert self.party.position(agreement) == message.position
+        self._client = self.party.join(
+            agreement,
+            agreed_sum(agreement.configuration),
+            self._rows,
+            data_set="rows",
+            policy=ClientPolicy(),
+            domain=None if agreement.configuration.privacy is None else DOMAIN,
+            tells=self._tell,
+        )
         return b"joined"
 
     def _tell(self, index: int, total: OpenedTotal) -> None:
@@ -103,11 +87,11 @@ class Party:
 
 def serve(folder: str, pipe: Connection) -> None:
     """Answer what comes through a pipe until its other end closes."""
-    party = Party(Path(folder))
-    pipe.send_bytes(party.identity.public)
+    joined = Joined(Path(folder))
+    pipe.send_bytes(joined.party.own.key.public)
     while True:
         try:
             message = msgspec.msgpack.decode(pipe.recv_bytes(), type=Join | Ask)
         except EOFError:
             return
-        pipe.send_bytes(party.join(message) if isinstance(message, Join) else party.ask(message))
+        pipe.send_bytes(joined.join(message) if isinstance(message, Join) else joined.ask(message))

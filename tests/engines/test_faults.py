@@ -54,6 +54,7 @@ def assert_sum_of_the_contributors(total: Total, clients: Clients, tolerance: fl
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(6)
 def test_total_is_the_sum_of_those_whose_answer_was_accepted(
     blobs: Clients, protocol: str, grid_tolerance: float, kind: Any
 ) -> None:

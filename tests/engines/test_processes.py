@@ -67,6 +67,7 @@ VERIFIED = Masked(verified=True)
 @pytest.mark.parametrize(
     "protocol", ["plain", "masked", "group-masked", "ckks", pytest.param(VERIFIED, id="masked-verified")]
 )
+@pytest.mark.few(2)
 def test_each_sum_gives_the_same_over_processes(protocol: Any, engine: ProcessEngine) -> None:
     over = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
     assert_same_totals(over, DWFKMeans(3, protocol=protocol, **WORDS).fit(rows()))

@@ -82,6 +82,7 @@ def test_values_of_rows_are_found_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.few(2)
 def test_what_a_private_model_keeps_follows_from_its_totals_alone(name: str, tmp_path: Path) -> None:
     words = {"privacy": privacy(), "run_dir": tmp_path, "protocol": "plain"}
     first = fresh(name, **words).fit(CLIENTS)

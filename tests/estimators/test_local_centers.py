@@ -109,6 +109,7 @@ def test_groups_name_the_clients(kind: Kind, words: dict[str, Any], sites: Clien
 
 
 @pytest.mark.parametrize(("kind", "words"), MODELS)
+@pytest.mark.few(1)
 def test_stopped_run_is_finished_from_its_folder(
     kind: Kind, words: dict[str, Any], sites: Clients, tmp_path: Path
 ) -> None:

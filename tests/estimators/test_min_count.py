@@ -156,6 +156,7 @@ def test_every_algorithm_of_the_product_is_tried() -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), RUNS)
+@pytest.mark.few(12)
 def test_no_algorithm_and_no_start_shows_a_small_group(name: str, words: Any) -> None:
     findings, names = found_in(run(name, words, ClientPolicy(min_count=MIN_COUNT)))
     assert findings == [] and len(names) > 1

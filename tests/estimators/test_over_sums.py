@@ -26,6 +26,7 @@ def few(blobs: Clients) -> Clients:
 
 
 @pytest.mark.parametrize("name", slow_but(ESTIMATORS, "DWF, sampled", "fuzzy, weighted", "KFED"))
+@pytest.mark.few(1)
 def test_an_estimator_finds_over_encrypted_sums_what_it_finds_over_plain(name: str, few: Clients) -> None:
     kind, words = ESTIMATORS[name]
     words = {"n_clusters": 3, "max_iter": 3, "tol": 0, "random_state": 1, **words}
@@ -37,6 +38,7 @@ def test_an_estimator_finds_over_encrypted_sums_what_it_finds_over_plain(name: s
 
 @pytest.mark.parametrize("name", slow_but(ESTIMATORS, "DWF, sampled", "fuzzy, weighted", "KFED"))
 @pytest.mark.parametrize("engine", [Simulation(), OwnRuns()], ids=["posed", "own runs"])
+@pytest.mark.few(3)
 def test_an_estimator_finds_over_verified_sums_what_it_finds_over_masked(
     name: str, engine: Simulation, few: Clients
 ) -> None:
@@ -50,6 +52,7 @@ def test_an_estimator_finds_over_verified_sums_what_it_finds_over_masked(
 
 
 @pytest.mark.parametrize("over", ["masked", "masked-verified", "group-masked", "ckks"])
+@pytest.mark.few(2)
 def test_metrics_and_scaling_are_those_over_plain_sums(over: str, few: Clients) -> None:
     centers = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
     for index in (metrics.fuzzy_davies_bouldin, metrics.davies_bouldin, metrics.inertia):
@@ -60,6 +63,7 @@ def test_metrics_and_scaling_are_those_over_plain_sums(over: str, few: Clients) 
 
 
 @pytest.mark.parametrize("over", ["masked", "masked-verified", "group-masked", "ckks"])
+@pytest.mark.few(2)
 def test_the_number_of_clusters_is_that_over_plain_sums(over: str, few: Clients) -> None:
     words: dict[str, Any] = {"max_iter": 2, "tol": 0, "random_state": 0}
     plain, hidden = (select_n_clusters(few, [3, 4], protocol=one, **words) for one in ("plain", over))

@@ -81,6 +81,7 @@ RECORD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("name", "neighbours"), covering(list(RECORD), ["add-remove", "replace-one"]))
+@pytest.mark.few(4)
 def test_every_clustering_finds_the_clusters_under_record_privacy(name: str, neighbours: str) -> None:
     model = RECORD[name].set_params(privacy=privacy(8.0, neighbours=neighbours), protocol="plain")
     model.fit(CLIENTS)

@@ -93,6 +93,7 @@ def crashed(killed: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("left", ["as it was", "no transcript", "half a first line"])
+@pytest.mark.few(1)
 def test_other_rows_never_get_the_centers_that_a_crash_left(crashed: Path, left: str) -> None:
     if left != "as it was":
         (crashed / FILE).unlink()
@@ -259,6 +260,7 @@ def test_resume_without_a_folder_asks_for_one_before_anything_runs(kind: type[KF
 
 
 @pytest.mark.parametrize("seed", [None, "generator"])
+@pytest.mark.few(1)
 def test_a_run_with_a_seed_of_its_own_is_resumed_with_it(tmp_path: Path, seed: str | None) -> None:
     words = {"random_state": None if seed is None else np.random.default_rng(5)}
     first = private(tmp_path, **words).fit(THEIRS)

@@ -45,6 +45,7 @@ def five() -> Clients:
     ("index", "over"),
     covering(["davies_bouldin", "simplified_silhouette", "calinski_harabasz"], ["plain", "masked"]),
 )
+@pytest.mark.few(1)
 def test_the_number_of_blobs_is_found(five: Clients, index: str, over: str) -> None:
     found = select_n_clusters(five, range(2, 8), index=index, protocol=over)
     assert found.n_clusters == 5

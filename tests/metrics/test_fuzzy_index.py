@@ -32,6 +32,7 @@ def ranges_of(clients: Clients) -> Ranges:
 @pytest.mark.parametrize("over", ["plain", "masked"])
 @pytest.mark.parametrize("n_features", [1, 2, 9, 40])
 @pytest.mark.parametrize(("p", "q"), [(2, 1), (1, 1), (2, 2), (3, 1.5), (np.inf, 4)])
+@pytest.mark.few(8)
 def test_index_is_the_pooled_one(n_features: int, p: float, q: float, over: str) -> None:
     clients = clients_of(n_features)
     centers = np.random.default_rng(1).normal(size=(4, n_features))

@@ -55,6 +55,7 @@ def means_of_labels(clients: Clients, k: int = 4) -> tuple[np.ndarray, np.ndarra
 
 @SUMS
 @pytest.mark.parametrize("n_features", [1, 2, 8, 9, 40])
+@pytest.mark.few(4)
 def test_davies_bouldin_is_scikit_learns_where_centers_are_means(n_features: int, over: str) -> None:
     clients = clients_of(n_features)
     centers, labels = means_of_labels(clients)
@@ -66,6 +67,7 @@ def test_davies_bouldin_is_scikit_learns_where_centers_are_means(n_features: int
 
 @SUMS
 @pytest.mark.parametrize(("p", "q"), [(2, 1), (2, 2), (1, 1), (3.5, 1.5), (1, 4)])
+@pytest.mark.few(4)
 def test_davies_bouldin_of_given_centers(p: float, q: float, over: str) -> None:
     clients = clients_of(3)
     centers = some_centers(clients)
@@ -75,6 +77,7 @@ def test_davies_bouldin_of_given_centers(p: float, q: float, over: str) -> None:
 
 @SUMS
 @pytest.mark.parametrize("n_features", [1, 2, 8, 9, 40])
+@pytest.mark.few(4)
 def test_mean_distance_and_silhouette_of_given_centers(n_features: int, over: str) -> None:
     clients = clients_of(n_features)
     rows, centers = np.concatenate(clients), some_centers(clients)
@@ -88,6 +91,7 @@ def test_mean_distance_and_silhouette_of_given_centers(n_features: int, over: st
 
 @SUMS
 @pytest.mark.parametrize("n_features", [1, 2, 8, 9, 40])
+@pytest.mark.few(4)
 def test_calinski_harabasz_is_scikit_learns_whatever_the_centers(n_features: int, over: str) -> None:
     clients = clients_of(n_features)
     rows, centers = np.concatenate(clients), some_centers(clients)
@@ -132,6 +136,7 @@ def test_full_silhouette_is_scikit_learns_on_the_pooled_rows() -> None:
 
 @SUMS
 @pytest.mark.parametrize("index", INDICES)
+@pytest.mark.few(4)
 def test_clusters_without_rows_are_left_out(index: Callable[..., float], over: str) -> None:
     clients = clients_of(2)
     centers = some_centers(clients)
@@ -187,6 +192,7 @@ def test_a_cluster_a_row_has_no_variance_ratio() -> None:
 
 
 @pytest.mark.parametrize("index", INDICES)
+@pytest.mark.few(2)
 def test_an_index_of_a_fit_is_one_masked_sum_of_two_exchanges(
     index: Callable[..., float], blobs: Clients
 ) -> None:

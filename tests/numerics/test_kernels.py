@@ -1,7 +1,10 @@
 """Both kernels keep the laws of labels and sums, whatever they remember and whoever is beside."""
 
+import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -9,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.core.asking.stack import Stacked
-from privfed.numerics.kernels.choice import Choice
+from privfed.numerics.kernels.choice import Choice, load
 from privfed.numerics.kernels.interpreted import FEW_FEATURES
-from privfed.numerics.kernels.steps import Memory, assign, groups, step
+from privfed.numerics.kernels.steps import Memory, assign, distances, groups, step
 from tests.default_run import examples
 from tests.some import some
 
@@ -104,6 +107,47 @@ def test_steps_keep_the_laws_along_a_walk(
         assert sums.tobytes() == expected[1].tobytes()
 
 
+SIZES = [-170, -140, -60, -44, -42, -38, -30, 0, 30, 37, 38, 39, 60, 100, 138, 139, 140, 150, 154]
+
+
+@pytest.mark.parametrize("budget", KERNELS)
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    seed=SEEDS,
+    d=st.sampled_from([1, 2, 9, 20]),
+    size=st.sampled_from(SIZES),
+    spread=st.sampled_from([0, 3, 15]),
+    jump=st.sampled_from([1.0, 1e5, 1e20, 1e50]),
+)
+def test_laws_hold_at_all_scales_and_after_a_center_was_far_away(
+    budget: float, seed: int, d: int, size: int, spread: int, jump: float
+) -> None:
+    """Bounds are float32: they would be infinite above 3e38, and lose digits below 1e-38."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(12, d)) * 10.0 ** rng.integers(-spread, spread + 1, (12, 1)) * 10.0**size
+    rows = np.concatenate([rows, -0.0 * rows[:1], rows[:2]])
+    held, choice = Stacked.of([rows]), Choice(budget)
+    centers = rows[rng.integers(0, len(rows), 4)].copy()
+    for kind in range(6):
+        counts, sums = step(held, centers[None], choice=choice)
+        expected = literal_step([rows], centers[None])
+        assert counts.tolist() == expected[0].tolist()
+        assert sums.tobytes() == expected[1].tobytes()
+        centers = centers + 0.2 * (rows[rng.integers(0, len(rows), 4)] - centers)
+        if kind % 2:
+            moved = rows[rng.integers(len(rows))] * (jump if kind == 1 else 1.0)
+            centers[rng.integers(4)] = np.nan_to_num(moved, posinf=0.0, neginf=0.0)
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+def test_a_row_is_found_again_after_a_center_was_far_away() -> None:
+    rows, choice = np.random.default_rng(0).normal(size=(9, 2)), Choice(ALWAYS)
+    held, near = Stacked.of([rows]), np.array([[[0.0, 0.0], [5.0, 5.0]]])
+    for centers in (near, near * [[[1.0], [1e50]]], near, near[:, ::-1]):
+        counts, _ = step(held, centers, choice=choice)
+    assert counts.tolist() == [[0.0, 9.0]]
+
+
 @pytest.mark.parametrize("budget", KERNELS)
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=SEEDS, d=st.sampled_from([2, FEW_FEATURES, FEW_FEATURES + 1, 40]), kind=st.integers(0, 5))
@@ -118,6 +162,20 @@ def test_a_rows_label_depends_on_no_other_row(budget: float, seed: int, d: int, 
     assert found.tolist() == [int(assign(row[None], centers, choice=choice)[0]) for row in rows]
     order = rng.permutation(len(rows))
     assert assign(rows[order], centers, choice=choice).tolist() == found[order].tolist()
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+@settings(max_examples=examples(25), deadline=None)
+@given(seed=SEEDS, d=st.integers(1, 11), n=st.sampled_from([1, 5, 255, 256, 300]), kind=st.integers(0, 5))
+def test_compiled_distances_are_those_of_the_law(seed: int, d: int, n: int, kind: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, centers = points(rng, n, d, kind), points(rng, 3, d, kind)
+    found, expected = distances(rows, centers, choice=Choice(ALWAYS)), np.zeros((3, n))
+    with np.errstate(over="ignore"):
+        for row, center in zip(rows.T, centers.T, strict=True):
+            expected += np.square(center[:, None] - row)
+    assert found is not None and found.tobytes() == expected.tobytes()
+    assert distances(rows, centers, choice=Choice(NEVER)) is None
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
@@ -167,3 +225,32 @@ def test_the_compiled_kernel_is_loaded_once_there_is_work_for_it(monkeypatch: py
     for _ in range(3):
         choice.compiled(10_000_000, 20, 100)
     assert loaded == [1]
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+@pytest.mark.skipif(os.name != "posix", reason="needs modes of folders")
+@pytest.mark.parametrize(
+    ("above", "folder", "ours"),
+    [
+        (0o755, 0o755, True),
+        (0o755, 0o777, False),
+        (0o755, 0o775, False),
+        (0o777, 0o700, False),
+        (0o1777, 0o755, True),
+        (0o1777, 0o1777, False),
+        (0o700, 0o777, True),
+    ],
+)
+def test_machine_code_is_read_only_where_nobody_else_can_write(
+    above: int, folder: int, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privfed.numerics.kernels import machine_code
+
+    with TemporaryDirectory() as outer:
+        inner = Path(outer, "numba")
+        inner.mkdir()
+        inner.chmod(folder)
+        Path(outer).chmod(above)
+        monkeypatch.setattr(machine_code, "FOLDER", inner)
+        assert machine_code.may_be_read() is ours
+        assert (load() is not None) is ours

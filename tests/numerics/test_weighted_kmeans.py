@@ -1,13 +1,17 @@
 """The k-means of points in one place is scikit-learn's, from the same starts and in quality."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from privfed.numerics import weighted_kmeans as server_kmeans
+from privfed.numerics.kernels.choice import CHOICE, Compiled, load
 from privfed.numerics.weighted_kmeans import lloyd, many_distances, nearest, seeds, weighted_kmeans
+from tests.default_run import examples
 
 
 def cloud(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -107,3 +111,36 @@ def test_same_generator_gives_the_same_clusters() -> None:
     points, weights = cloud(40, 2)
     one, other = (weighted_kmeans(points, weights, 5, np.random.default_rng(4)) for _ in range(2))
     np.testing.assert_array_equal(one.centers, other.centers)
+
+
+# --- the kernel ---
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@settings(max_examples=examples(15), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), d=st.sampled_from([1, 2, 7, 9, 20]), lattice=st.booleans())
+def test_starts_alone_give_the_bits_of_starts_together(
+    compiled: bool, seed: int, d: int, lattice: bool
+) -> None:
+    """Seeds and steps are the same whether compiled, with bounds or as one table; ties and copies too."""
+    if compiled and find_spec("numba") is None:
+        pytest.skip("needs numba")
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 3, (60, d)).astype(float) if lattice else rng.normal(size=(60, d)) * 10.0**d
+    weights, k = rng.integers(0, 4, 60) / 3.0 + (rng.random(60) < 0.5), int(rng.integers(1, 8))
+    weights[0] = 1.0
+
+    def found(alone: int, kernel: Compiled | None) -> list[bytes]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("privfed.numerics.weighted_kmeans.ALONE", alone)
+            patch.setattr(CHOICE, "_loaded", True)
+            patch.setattr(CHOICE, "_compiled", kernel)
+            own = np.random.default_rng(seed)
+            drawn = seeds(points, weights, k, own, n_sets=2)
+            clustered = weighted_kmeans(points, weights, k, own, n_init=3, max_iter=int(own.integers(1, 20)))
+        inertia = np.float64(clustered.inertia).tobytes()
+        return [drawn.tobytes(), clustered.centers.tobytes(), clustered.labels.tobytes(), inertia]
+
+    expected = found(1 << 60, None)
+    assert found(0, load() if compiled else None) == expected
+    assert found(1 << 60, load() if compiled else None) == expected

@@ -140,6 +140,7 @@ def test_what_declares_nothing_is_joined_only_by_clients_that_say_so() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("place", "kind", "words"), list(some([(i, *one) for i, one in enumerate(WORDS)])))
+@pytest.mark.few(12)
 def test_a_client_follows_a_fit_from_the_agreements_bytes_alone(
     place: int, kind: type, words: dict[str, object]
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_client_follows_a_fit_from_the_agreements_bytes_alone(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "words", "unit"), list(some(PRIVATE)))
+@pytest.mark.few(4)
 def test_so_it_does_under_privacy(kind: type, words: dict[str, object], unit: str) -> None:
     privacy = private(unit, 10.0, ball=True)
     model = fitted(kind, words | {"privacy": privacy}, 2).fit(tables())

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privfed import ClientPolicy
 from privfed.core.stored.messages import Refusal, decode, encode
+from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.chain import Chain
 from privfed.party.identity import CARD, IDENTITY, OwnIdentity
 from privfed.party.journal import FILE, Journal
 from privfed.protocols.plain import PlainAnswer
+from privfed.questions.nested import NestedCells
 from tests.owners import assert_the_owners, umask
 from tests.party.journals import agreement, client, new_party, question, request
 from tests.some import some
@@ -130,7 +133,7 @@ BACK = [
     "UPDATE fits SET data_set = 'b'",
     "UPDATE entries SET kind = ''",
     "UPDATE party SET id = x'00'",
-    "UPDATE starts SET total = x'00'",
+    "UPDATE starts SET cells = x'00'",
     "INSERT INTO entries VALUES (99, '', 1, '', '{}', x'00')",
     *(f"DELETE FROM {one}" for one in ("fits", "entries", "party", "starts")),
 ]
@@ -144,7 +147,7 @@ def test_the_file_itself_refuses_to_go_back(tmp_path: Path) -> None:
         fit.lost(2)
         fit.tell(b"total")
         ledger.save(0.5)
-        journal.keep_start("rows", b"cells", b"total")
+        fit.answers(cells(4), 1)
     database = sqlite3.connect(tmp_path / "party" / FILE)
     for change in some(BACK):
         with pytest.raises(sqlite3.IntegrityError):
@@ -188,16 +191,28 @@ def test_privacy_is_added_up_for_each_data_set(tmp_path: Path) -> None:
     assert journal.given("b").epsilon == 2.0 and journal.given("c").fits == 0
 
 
-def test_a_start_is_kept_once(tmp_path: Path) -> None:
+def cells(planes: int) -> NestedCells:
+    """Return a start of which `planes` says which."""
+    return NestedCells(ranges=Ranges(np.zeros(5), np.ones(5), 64), sides=0, planes=planes)
+
+
+def test_starts_in_other_cells_are_counted_over_all_fits(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
-    assert journal.start("a", b"cells") is None
-    journal.keep_start("a", b"cells", b"total")
-    journal.keep_start("a", b"cells", b"total")
-    assert Journal(tmp_path / "party", own).start("a", b"cells") == b"total"
-    assert journal.start("b", b"cells") is None and journal.start("a", b"others") is None
-    with pytest.raises(StateError):
-        journal.keep_start("a", b"cells", b"another")
-    assert journal.head.counter == 1
+    policy = ClientPolicy(undeclared=True, max_starts=2)
+    for seed, planes in ((0, 4), (1, 4), (2, 5), (3, 4)):
+        fit = journal.begin(agreement(own, seed), 0, "a", policy)
+        fit.answers(question(), 0)
+        fit.answers(cells(planes), 1)
+        fit.answers(cells(planes), 1)
+    assert (journal.given("a").starts, journal.given("b").starts) == (2, 0)
+    fit = Journal(tmp_path / "party", own).begin(agreement(own, 4), 0, "a", policy)
+    with pytest.raises(PolicyError, match="policy:max_starts"):
+        fit.answers(cells(6), 0)
+    assert journal.given("a").starts == 2
+    # Other rows have an account of their own, and without a bound all are counted.
+    journal.begin(agreement(own, 5), 0, "b", policy).answers(cells(6), 0)
+    journal.begin(agreement(own, 6), 0, "a", ClientPolicy()).answers(cells(6), 0)
+    assert (journal.given("a").starts, journal.given("b").starts) == (3, 1)
 
 
 def test_totals_are_chained(tmp_path: Path) -> None:
@@ -270,7 +285,7 @@ def test_losses_that_a_state_counts_are_in_the_journal_and_bounded_over_all_fits
                 transaction.save(Lossy(lost))
     assert journal.given("rows").losses == 4
     store = journal.begin(agreement(own, 2), 0, "rows", policy).state(Lossy(0))
-    with pytest.raises(StateError, match="max_losses=4"), store.transaction() as transaction:
+    with pytest.raises(PolicyError, match="policy:max_losses"), store.transaction() as transaction:
         transaction.save(Lossy(2))
     assert journal.given("rows").losses == 4
     with store.transaction() as transaction:

@@ -30,6 +30,8 @@ from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, C
 from privfed.questions.fuzzy_spread import FuzzySpread
 from privfed.questions.inertia import Inertia
 from privfed.questions.lloyd import LloydSums
+from privfed.questions.local_points import PointCells
+from privfed.questions.nested import NestedCells
 from privfed.questions.ranges import FeatureRanges
 from tests.some import some
 from tests.undeclared import ANYTHING
@@ -74,7 +76,7 @@ def refuses(program: Program, state: Followed, question: Question) -> bool:
 ARRAY = "an array"
 """Stands for centers that are passed."""
 
-INITS = ("coreset", "kfed", "random", ARRAY)
+INITS = ("coreset", "nested", "kfed", "random", ARRAY)
 WORDS: list[tuple[type, dict[str, object]]] = [
     *((privfed.DWFKMeans, {"init": init, "n_init": 2}) for init in INITS),
     *((privfed.DWFKMeans, {"init": init, "local_iter": 3}) for init in INITS),
@@ -105,6 +107,7 @@ def fitted(kind: type, words: dict[str, object], d: int) -> FederatedClusterer:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("place", "kind", "words"), [(i, *one) for i, one in enumerate(WORDS)])
+@pytest.mark.few(12)
 def test_every_question_of_a_run_is_the_programs(place: int, kind: type, words: dict[str, object]) -> None:
     # Three columns have a grid, four hyperplanes.
     d = 3 + place % 2
@@ -142,6 +145,7 @@ def private(unit: str, epsilon: float, *, ball: bool, noise: str = "distributed"
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("place", "kind", "words", "unit"), [(i, *one) for i, one in enumerate(PRIVATE)])
+@pytest.mark.few(4)
 def test_every_noised_question_is_the_programs(
     place: int, kind: type, words: dict[str, object], unit: str
 ) -> None:
@@ -273,6 +277,50 @@ def test_cells_that_do_not_follow_from_the_seed_are_refused(lloyd: tuple[Program
     assert not refuses(program, state, replace(cells, normals=cells.normals + 1e-12))
 
 
+RESTARTED: list[tuple[type, dict[str, object], int]] = [
+    (privfed.DWFKMeans, {"init": "kfed"}, 2),
+    (privfed.KFED, {}, 2),
+    (privfed.FKM, {}, 2),
+    (privfed.FederatedFuzzyCMeans, {"averaging": "kmeans"}, 1),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("kind", "words", "openings"), RESTARTED)
+def test_geometry_of_every_restart_follows_from_the_seed(
+    kind: type, words: dict[str, object], openings: int
+) -> None:
+    """The server chooses neither the hyperplanes nor the clients' own seeds, in no restart."""
+    program, asked = asked_by(fitted(kind, {"n_init": 3, **words}, 4), tables(4))
+    states, seen = [Followed()], set()
+    for index, question in enumerate(asked):
+        states.append(program.after(states[-1], question, index))
+    for index, question in enumerate(asked):
+        if isinstance(question, PointCells):
+            seen.add(question.normals.tobytes())
+            turned = replace(question, normals=np.roll(question.normals, 1, axis=1))
+            assert refuses(program, states[index], turned)
+        seed = getattr(getattr(question, "points", None), "seed", None)
+        if seed is not None:
+            seen.add(seed)
+            points = replace(question.points, seed=seed + 1)  # type: ignore[attr-defined]
+            assert refuses(program, states[index], replace(question, points=points))
+    # Each restart has its own cells, and where clients draw, its own seed.
+    assert len(seen) == 3 * openings
+
+
+@pytest.mark.parametrize("d", [3, 4])
+def test_of_nested_cells_the_server_chooses_their_number_only(d: int) -> None:
+    program, asked = asked_by(fitted(privfed.DWFKMeans, {"init": "nested"}, d), tables(d))
+    state = program.after(Followed(), asked[0], 0)
+    cells = asked[1]
+    assert isinstance(cells, NestedCells) and not refuses(program, state, cells)
+    for changed in ({"sides": 64} if d == 3 else {"planes": 12},):
+        assert refuses(program, state, replace(cells, **changed))
+    ranges = replace(cells.ranges, low=cells.ranges.low - 0.125)
+    assert refuses(program, state, replace(cells, ranges=ranges))
+
+
 def test_a_grid_of_many_cells_is_refused() -> None:
     program, asked = asked_by(fitted(privfed.DWFKMeans, {}, 2), tables(2))
     state, cells = followed(program, asked[:1]), asked[1]
@@ -338,6 +386,7 @@ def test_metrics_follow_once_each_in_any_order(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("unit", [None, "record", "client"])
 @pytest.mark.parametrize(("name", "options", "agreed"), METRICS)
+@pytest.mark.few(6)
 def test_a_metric_alone_is_a_program(
     name: str,
     options: dict[str, object],

@@ -65,6 +65,7 @@ def holds_for_records(kind: type[Question], seed: int) -> bool:
 @pytest.mark.parametrize("kind", BOUNDED, ids=lambda kind: kind.__name__)
 @settings(max_examples=examples(25))
 @given(seed=SEEDS)
+@pytest.mark.few(6)
 def test_no_parameter_lets_a_record_beyond_its_bound(kind: type[Question], seed: int) -> None:
     holds_for_records(kind, seed)
 
@@ -72,6 +73,7 @@ def test_no_parameter_lets_a_record_beyond_its_bound(kind: type[Question], seed:
 @pytest.mark.parametrize("name", AT_CLIENTS)
 @settings(max_examples=examples(6))
 @given(seed=SEEDS)
+@pytest.mark.few(20)
 def test_no_parameter_lets_a_client_beyond_its_limits(name: str, seed: int) -> None:
     holds_for_clients(EXAMPLES[name], seed)
 

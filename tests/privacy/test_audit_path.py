@@ -31,6 +31,7 @@ def test_masked_totals_give_away_what_is_claimed_and_no_more(epsilon: float) -> 
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.few(1)
 def test_plain_totals_give_away_what_is_claimed_and_no_more(epsilon: float) -> None:
     assert meets(audited(Path(epsilon=epsilon), 200_000), 0.9)
 
@@ -64,6 +65,7 @@ OTHER_PATHS = {
 
 
 @pytest.mark.parametrize("name", OTHER_PATHS)
+@pytest.mark.few(2)
 def test_other_paths_meet_their_claims(name: str) -> None:
     assert meets(audited(OTHER_PATHS[name], 50_000), 0.9)
 
@@ -149,6 +151,7 @@ def noises(path: Path, runs: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.few(2)
 def test_noise_is_independent_across_rounds_statistics_and_runs(masked: bool, secure: bool) -> None:
     found = noises(Path(epsilon=1.0, rounds=3, masked=masked, secure=secure), 3)
     assert audit_noises(found, confidence=1 - 1e-7) == []

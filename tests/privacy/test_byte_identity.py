@@ -81,6 +81,7 @@ def identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[
         for domain in (BOX, BALL)
     ],
 )
+@pytest.mark.few(4)
 def test_nothing_but_the_noised_answers_depends_on_the_data(
     case: str,
     protocol: str,
@@ -104,6 +105,7 @@ def test_nothing_but_the_noised_answers_depends_on_the_data(
     ],
 )
 @pytest.mark.parametrize("name", sorted(set(RECORD) - {"DPKMeans"}))
+@pytest.mark.few(8)
 def test_no_record_shows_in_anything(
     name: str,
     case: str,
@@ -115,6 +117,7 @@ def test_no_record_shows_in_anything(
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)
+@pytest.mark.few(3)
 def test_nothing_shows_where_the_compiled_kernel_remembers_bounds(
     case: str,
     identical,  # type: ignore[no-untyped-def]
@@ -127,6 +130,7 @@ def test_nothing_shows_where_the_compiled_kernel_remembers_bounds(
 
 
 @pytest.mark.parametrize("name", slow_but(RECORD, *list(RECORD)[::3]))
+@pytest.mark.few(3)
 def test_no_clients_only_record_shows_in_one_table_of_declared_clients(name: str, identical) -> None:  # type: ignore[no-untyped-def]
     identical(RECORD[name], *NEIGHBOURS["its only one"], mixed=True)
 
@@ -157,6 +161,7 @@ def test_no_replaced_record_shows_in_anything(name: str, case: str, identical) -
     ],
 )
 @pytest.mark.parametrize("name", CLIENT)
+@pytest.mark.few(7)
 def test_no_client_shows_in_anything(
     name: str,
     case: str,
@@ -196,6 +201,7 @@ def test_a_weighting_that_fails_for_some_rows_does_not_show(
 
 
 @pytest.mark.parametrize("name", RECORD)
+@pytest.mark.few(8)
 def test_refusals_do_not_depend_on_the_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

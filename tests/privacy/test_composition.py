@@ -102,6 +102,7 @@ def opacus_epsilon(name: str, sigma: float, probability: float, rounds: int) -> 
 
 
 @pytest.mark.parametrize(("sigma", "probability", "rounds"), [(2.0, 0.1, 50), (1.0, 0.01, 1000)])
+@pytest.mark.few(1)
 def test_opacus_agrees_on_sampled_gaussians(sigma: float, probability: float, rounds: int) -> None:
     event = poisson(sigma, probability, rounds)
     renyi = RdpAccountant().compose(event).get_epsilon(DELTA)

@@ -103,15 +103,15 @@ def test_a_ledger_refuses_what_is_not_paid_for_and_keeps_its_lines() -> None:
 
 def test_lost_questions_are_paid_and_a_spare_share_pays_for_them() -> None:
     whole = noised(LLOYD, {"count": 0.2, "sum": 0.6, "distance": 0.2}, None, agreed(), 0.5)
-    ledger = BudgetLedger(agreed(), spare=0.5, unopened=[whole])
+    ledger = BudgetLedger(agreed(spare=0.5), unopened=[whole])
     assert ledger.spent == pytest.approx(0.5)
     ledger.price(Ask(LLOYD, weights={"count": 0.2, "sum": 0.6, "distance": 0.2}))
     assert ledger.spent == pytest.approx(1.0)
 
 
 def test_every_attempt_at_a_sum_is_paid_as_its_clients_pay_it() -> None:
-    configuration = agreed()
-    ledger = BudgetLedger(configuration, spare=0.5)
+    configuration = agreed(spare=0.5)
+    ledger = BudgetLedger(configuration)
     question = ledger.price(Ask(LLOYD, weights=SPLIT)).question
     assert isinstance(question, Noised)
     statistics = Statistics(**{name: np.zeros(1) for name in SPLIT})

@@ -58,6 +58,7 @@ def on_an_edge(question: Question, rng: np.random.Generator, d: int) -> np.ndarr
 @pytest.mark.parametrize("name", MADE)
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=NUMBERS, d=st.integers(2, 40), k=st.integers(2, 5), n=st.integers(1, 20))
+@pytest.mark.few(7)
 def test_totals_of_rows_are_exactly_the_sums_of_totals_of_parts(
     name: str, seed: int, d: int, k: int, n: int
 ) -> None:

@@ -62,7 +62,7 @@ def agreed(privacy: Privacy | None = None, runs: Any = None, n_features: int = 2
         terms=Terms(honest=4),
         privacy=privacy.terms(),
     )
-    return bare if privacy.noise != "server" else scheduled(bare, runs or Asks(ASK, ASK), privacy.domain, 0.0)
+    return bare if privacy.noise != "server" else scheduled(bare, runs or Asks(ASK, ASK), privacy.domain)
 
 
 def noise_of(configuration: Configuration) -> tuple[AddedNoise, ...]:
@@ -270,6 +270,7 @@ FITTED: dict[str, Any] = {
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("name", FITTED)
+@pytest.mark.few(3)
 def test_estimators_of_a_fixed_number_of_rounds_run_under_it(name: str, unit: str) -> None:
     model = FITTED[name].set_params(privacy=by_server(unit=unit), protocol="group-masked").fit(CLIENTS)
     assert model.n_iter_ == 3 and model.privacy_spent_ is None

@@ -72,6 +72,7 @@ def meets(found: Audit, least: float) -> bool:
 @pytest.mark.parametrize(
     "epsilon", [pytest.param(1.0, marks=pytest.mark.slow), 4.0, pytest.param(10.0, marks=pytest.mark.slow)]
 )
+@pytest.mark.few(1)
 def test_opened_totals_give_away_what_is_claimed_and_no_more(name: str, epsilon: float) -> None:
     assert meets(audited(name, epsilon, 3), 0.5 if epsilon == 1.0 else 0.8)
 
@@ -116,6 +117,7 @@ def test_a_planted_bug_is_found(
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.few(1)
 def test_noise_is_independent_across_rounds_statistics_and_runs(name: str) -> None:
     named = {}
     for seed in range(2):
@@ -140,6 +142,7 @@ def shifts(asked: list[Noised], rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("epsilon", "neighbours", "d"), covering([0.5, 4.0], ["add-remove", "replace-one"], [2, 6])
 )
+@pytest.mark.few(1)
 def test_no_row_moves_a_fit_by_more_than_its_budget(epsilon: float, neighbours: str, d: int) -> None:
     rng = np.random.default_rng(d)
     middles = rng.uniform(-0.6, 0.6, (4, d))

@@ -64,6 +64,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "neighbours", "shape", "domain", "epsilon"), CASES)
+@pytest.mark.few(8)
 def test_no_record_moves_a_run_by_more_than_its_budget(
     name: str,
     neighbours: str,
@@ -115,6 +116,7 @@ HARD = {
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("name", HARD)
+@pytest.mark.few(2)
 def test_no_record_moves_a_run_that_follows_its_rows_by_more_than_its_budget(
     name: str, neighbours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

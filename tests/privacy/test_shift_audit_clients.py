@@ -36,6 +36,7 @@ OTHERS = (0.78, 0.35)
 
 @pytest.mark.parametrize("epsilon", [4.0, pytest.param(9.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "neighbours"), covering(list(CLIENT), ["add-remove", "replace-one"]))
+@pytest.mark.few(7)
 def test_no_client_moves_a_run_by_more_than_its_budget(
     name: str, neighbours: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def test_floats_decide_as_exact_arithmetic_does(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("x", "block"), [(900, 0), (-1500, 1)])
+@pytest.mark.few(1)
 def test_a_near_tie_is_decided_by_ratios_of_bessel_functions_and_further_bits(x: int, block: int) -> None:
     variance = 2.0**20
     blocks = module._blocks(np.array([variance]))

@@ -152,6 +152,7 @@ def test_a_claim_says_that_it_is_by_renyi_differential_privacy() -> None:
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
 @pytest.mark.parametrize("epsilon", [4.0, 10.0])
+@pytest.mark.few(1)
 def test_totals_give_away_what_is_claimed_but_for_the_price_of_the_bound(
     epsilon: float, masked: bool
 ) -> None:
@@ -173,6 +174,7 @@ OTHER_PATHS = {
 
 
 @pytest.mark.parametrize("name", OTHER_PATHS)
+@pytest.mark.few(1)
 def test_other_paths_meet_their_claims(name: str) -> None:
     # Fresh noise in every run, where it is claimed: a sound path fails this once in a million.
     assert meets(audited(OTHER_PATHS[name], 50_000, confidence=1 - 1e-6), 0.78)
@@ -196,6 +198,7 @@ def test_noise_is_independent_across_rounds_statistics_and_runs() -> None:
         ["add-remove", "replace-one"],
     ),
 )
+@pytest.mark.few(2)
 def test_no_record_moves_a_run_by_more_than_its_budget(
     name: str, neighbours: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from privfed.core.roles.engine import Client, Exchange, Replies
+from privfed.core.roles.secure_sum import Session
 from privfed.core.stored.messages import Message, Refusal, decode, encode
 from privfed.engines.faults import Fault
 from privfed.errors import MessageError
@@ -29,12 +30,13 @@ from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.masked.state import State
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, RosterRequest, Slot
+from privfed.protocols.setup.posed import PosingSession
 from tests.protocols.federations import Sums, names, vectors
 
 QUESTION = vectors()
 N = 5
 CODE = re.compile(
-    r"message|error|agreement|policy:\w+|roster:\w+|prepared:\w+|stories:\w+|receipts(:\w+)?|box:\d+"
+    r"message|error|agreement|setup:\w+|policy:\w+|roster:\w+|prepared:\w+|stories:\w+|receipts(:\w+)?|box:\d+"
 )
 REQUESTS = AdvertiseRequest | RosterRequest | Envelope
 INNER = PrepareRequest | CollectRequest | UnmaskRequest
@@ -55,8 +57,16 @@ class Passed:
 class Taped(Sums):
     """A federation of masked sums that keeps every message with the client's state."""
 
-    def __init__(self, seed: int = 0, rounds: tuple[tuple[int, ...], ...] = (), n: int = N) -> None:
-        super().__init__(Masked(), n, rounds, seed=seed)
+    def __init__(
+        self,
+        seed: int = 0,
+        rounds: tuple[tuple[int, ...], ...] = (),
+        n: int = N,
+        *,
+        verified: bool = False,
+    ) -> None:
+        super().__init__(Masked(verified=verified), n, rounds, seed=seed)
+        self._verified = verified
         self.tape: list[Passed] = []
         self.engine.change_request = self._before
         self.engine.change_replies = self._after
@@ -76,9 +86,12 @@ class Taped(Sums):
 
     def other_session(self) -> Taped:
         """Return another fit of the same parties: same identities and agreement, fresh keys."""
-        other = Taped(seed=1, rounds=self.rounds, n=self.n)
-        agreement, identity = self.session._agreement, self.session._identity  # type: ignore[attr-defined]
-        session = MaskedSession(agreement, identity)
+        other = Taped(seed=1, rounds=self.rounds, n=self.n, verified=self._verified)
+        posing = self.session if isinstance(self.session, PosingSession) else None
+        mine: Any = self.session if posing is None else posing.session
+        session: Session = MaskedSession(mine._agreement, mine._identity)
+        if posing is not None:
+            session = PosingSession(session, posing.replica)
         other.session, other.sides = session, self.sides
         other.clients.update(
             {i: Client(self.sides[i], other.stores[i], other.answerer(i)) for i in range(self.n)}
@@ -90,9 +103,9 @@ class Taped(Sums):
 ROUNDS = ((0, 1, 2, 3), (1, 2, 3, 4), (0, 1, 2, 4))
 
 
-def taped() -> tuple[Taped, Taped]:
+def taped(*, verified: bool = False) -> tuple[Taped, Taped]:
     """Return two fits of the same parties with sums of several cohorts and every kind of message."""
-    run = Taped(rounds=ROUNDS)
+    run = Taped(rounds=ROUNDS, verified=verified)
     other = run.other_session()
     for one in (run, other):
         one.ask(QUESTION, 1, (2,))

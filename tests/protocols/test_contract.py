@@ -57,6 +57,7 @@ def any_case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.mark.parametrize("case", by_default(CASES), indirect=True)
 @pytest.mark.parametrize("n", [3, slow(4), slow(5)])
+@pytest.mark.few(2)
 def test_every_pattern_of_losses(case: Case, n: int) -> None:
     for faults in some(patterns(case, n, every=False)):
         check_pattern(case, n, faults)
@@ -97,6 +98,7 @@ def test_patterns_of_losses_among_more_clients(n: int, data: st.DataObject) -> N
 
 @pytest.mark.parametrize("any_case", by_default(ALL), indirect=True)
 @pytest.mark.parametrize("n", [3, 5, slow(8)])
+@pytest.mark.few(5)
 def test_the_last_client_that_may_be_lost_is_the_last(any_case: Case, n: int) -> None:
     for stage in some(any_case.stages):
         run = Sums(any_case.make(), n)
@@ -211,6 +213,7 @@ STRANGE = ("late", "twice", "garbage", "truncate")
 
 
 @pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.few(2)
 def test_strange_replies_never_give_a_wrong_sum_and_are_named(case: Case, kind: Any) -> None:
     for stage in some(case.stages):
         run = Sums(case.make(), 5)

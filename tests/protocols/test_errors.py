@@ -153,6 +153,7 @@ def recursion_limit() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("protocol", slow_but(SUMS, "masked", "group-masked"), indirect=True)
+@pytest.mark.few(1)
 def test_an_answer_that_fails_is_one_coded_refusal_of_one_form(protocol: SecureSum, tmp_path: Path) -> None:
     run, lengths = Failing(protocol, N, folder=tmp_path / "0" / "run", record="messages"), set()
     for name, failure in FAILURES.items():

@@ -118,6 +118,7 @@ def test_noise_in_totals_has_the_declared_distribution(name: str, noise_seed: in
 @pytest.mark.parametrize(
     ("unit", "neighbours"), covering(["record", "client"], ["add-remove", "replace-one"])
 )
+@pytest.mark.few(2)
 def test_fits_of_every_unit_and_relation_get_the_noise_that_was_agreed_on(
     name: str, unit: str, neighbours: str
 ) -> None:
@@ -203,6 +204,7 @@ def test_who_hears_a_total_late_hears_the_same_bytes(name: str) -> None:
         steps.send(run._carrier.exchange(exchange, None))
 
 
+@pytest.mark.few(1)
 def test_an_opened_total_is_never_noised_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

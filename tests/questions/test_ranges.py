@@ -113,6 +113,7 @@ def test_mean_is_the_pooled_mean(clients: Clients) -> None:
         pytest.param([1.0, np.nextafter(1.0, 0.0)], id="an-edge"),
     ],
 )
+@pytest.mark.few(8)
 def test_ranges_of_a_column_over_every_protocol(column: list[float], protocol: str) -> None:
     class OnlyLocate:
         max_sums = 1

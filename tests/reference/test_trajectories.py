@@ -22,6 +22,7 @@ def test_every_stored_case_is_still_computed(stored: dict[str, np.ndarray]) -> N
     "name", [pytest.param(n, marks=pytest.mark.slow if n.endswith("ckks") else ()) for n in CASES]
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.few(12)
 def test_runs_go_where_they_went(name: str, stored: dict[str, np.ndarray]) -> None:
     """But for the last bits, which differ between machines: the module run as a program compares them."""
     found = CASES[name]()

@@ -33,8 +33,8 @@ import numpy as np
 
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, after_start, seeded, start_phases
+from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import Question
@@ -42,7 +42,7 @@ from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import DataError
 from privfed.numerics.local_fuzzy import moved
-from privfed.questions.cells import cell_layout, cells_form
+from privfed.questions.cells import Layout, cell_layout, cells_form
 from privfed.questions.fuzzy_spread import FuzzyObjective
 from privfed.questions.local_points import PointCells, PointSums, summed_kmeans
 from privfed.questions.ranges import Located, range_phases
@@ -120,14 +120,17 @@ class FuzzyCMeans:
         centers = Shape(k, d)
         scores = Phase(Form(FuzzyObjective, centers=centers, m=self.m), 1, LONGEST_CYCLE)
 
-        def restart(rng: np.random.Generator | None) -> Phases:
-            start = start_phases(self.init, setting, k, rng)
-            rounds = self._round_phases(setting, centers, after_start(self.init, k, d, rng))
-            return (*start, *rounds, scores)
+        def restart(number: int, rng: np.random.Generator) -> Phases:
+            start = start_phases(self.init, setting, k, rng, number)
+            return (*start, *self._round_phases(setting, centers, self._cells_of(number)), scores)
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
 
-    def _round_phases(self, setting: Setting, centers: Shape, rng: np.random.Generator | None) -> Phases:
+    def _cells_of(self, restart: int) -> np.random.Generator:
+        """Return the generator of the cells of a restart's first averaging, which totals do not move."""
+        return np.random.default_rng((self.seed, restart, 1))
+
+    def _round_phases(self, setting: Setting, centers: Shape, rng: np.random.Generator) -> Phases:
         local = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
         if self.averaging == "kmeans":
             points = Same("round points", Form(FuzzyCentroids, centers=centers, **local))
@@ -153,9 +156,10 @@ class FuzzyCMeans:
         upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self._label(1),)
         starts = Starts(self.init, located, self.n_clusters, rng)
 
-        def restart() -> Conversation[FuzzyOutcome]:
-            centers = yield from starts.next(upcoming)
-            return (yield from self._run(located, centers, rng))
+        def restart(number: int) -> Conversation[FuzzyOutcome]:
+            own = geometry(self.seed, number) if number else rng
+            centers = yield from starts.next(upcoming, own)
+            return (yield from self._run(located, centers, number, rng))
 
         return (yield from best_of(self.n_init, restart))
 
@@ -163,14 +167,15 @@ class FuzzyCMeans:
         return round_number if self.sampled else EVERYONE
 
     def _run(
-        self, located: Located, centers: FloatArray, rng: np.random.Generator
+        self, located: Located, centers: FloatArray, restart: int, rng: np.random.Generator
     ) -> Conversation[FuzzyOutcome]:
         history, period, converged = [frozen_array(centers)], 0, False
+        layout = cell_layout(located, self.n_clusters, self._cells_of(restart))
         for round_number in range(1, self.max_iter + 1):
             if self.averaging == "weighted":
                 found = yield from self._weighted_round(located, history[-1], round_number)
             else:
-                found = yield from self._kmeans_round(located, history[-1], round_number, rng)
+                found = yield from self._kmeans_round(located, history[-1], round_number, layout, rng)
             history.append(frozen_array(found))
             converged = movement(history[-1], history[-2]) < self.tol
             period = 0 if converged or self.sampled else _period(history, _RETURNED * self.tol)
@@ -199,7 +204,12 @@ class FuzzyCMeans:
         return np.clip(means, np.minimum(ranges.low, centers), np.maximum(ranges.high, centers))
 
     def _kmeans_round(
-        self, located: Located, centers: FloatArray, round_number: int, rng: np.random.Generator
+        self,
+        located: Located,
+        centers: FloatArray,
+        round_number: int,
+        layout: Layout,
+        rng: np.random.Generator,
     ) -> Conversation[FloatArray]:
         """Return the k-means centers of the cohort's local centers (section 2.2.1, averaging function)."""
         label, then = self._label(round_number), self._label(round_number + 1)
@@ -208,7 +218,7 @@ class FuzzyCMeans:
         )
         seeds = centers
         if round_number == 1:
-            seeds = yield from _seeds(points, located, self.n_clusters, rng, label)
+            seeds = yield from _seeds(points, located, self.n_clusters, layout, rng, label)
         words = {"max_iter": SERVER_STEPS, "tol": 0.0, "cohort": label, "upcoming": (then,)}
         return (yield from summed_kmeans(points, seeds, located.ranges, **words))  # type: ignore[arg-type]
 
@@ -229,15 +239,19 @@ class FuzzyCMeans:
 
 
 def _seeds(
-    points: FuzzyCentroids, located: Located, n_clusters: int, rng: np.random.Generator, then: int
+    points: FuzzyCentroids,
+    located: Located,
+    n_clusters: int,
+    layout: Layout,
+    rng: np.random.Generator,
+    then: int,
 ) -> Conversation[FloatArray]:
     """Seed the first k-means over local centers, by k-means++ on the means of their public cells.
 
     Raises:
         DataError: no client has as many distinct rows as there are clusters.
     """
-    where = cell_layout(located, n_clusters, rng)._asdict()
-    question = PointCells(ranges=located.ranges, points=points, **where)
+    question = PointCells(ranges=located.ranges, points=points, **layout._asdict())
     total = (yield Ask(question, upcoming=(then,), purpose="start")).statistics
     held = total["count"] > 0.5
     if not held.any():

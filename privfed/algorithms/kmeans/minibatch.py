@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.coarseness import Coarseness
@@ -333,8 +333,8 @@ class FederatedMiniBatch:
             client_learning_rate=self.client_learning_rate,
         )
 
-        def restart(rng: np.random.Generator | None) -> Phases:
-            start = start_phases(self.init, setting, self.n_clusters, rng)
+        def restart(number: int, rng: np.random.Generator) -> Phases:
+            start = start_phases(self.init, setting, self.n_clusters, rng, number)
             return (*start, Phase(movements, 1, self.max_iter), Phase(Form(Inertia, centers=centers)))
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
@@ -345,8 +345,9 @@ class FederatedMiniBatch:
         located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         starts = Starts(self.init, located, self.n_clusters, rng)
 
-        def restart() -> Conversation[ClusteringOutcome]:
-            centers = yield from starts.next((self._label(1),))
+        def restart(number: int) -> Conversation[ClusteringOutcome]:
+            own = geometry(self.seed, number) if number else rng
+            centers = yield from starts.next((self._label(1),), own)
             return (yield from self._run(located, _Server(self, located.ranges, centers, rng)))
 
         return (yield from best_of(self.n_init, restart))

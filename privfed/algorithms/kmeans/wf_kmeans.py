@@ -19,7 +19,7 @@ import numpy as np
 
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
@@ -85,8 +85,8 @@ class WeightedKMeans:
         if self.score == "client-mean":
             score.append(Phase(Form(ClientScores, centers=centers)))
 
-        def restart(rng: np.random.Generator | None) -> Phases:
-            start = start_phases(self.init, setting, self.n_clusters, rng)
+        def restart(number: int, rng: np.random.Generator) -> Phases:
+            start = start_phases(self.init, setting, self.n_clusters, rng, number)
             return (*start, self._round_phases(centers), *score)
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
@@ -115,8 +115,9 @@ class WeightedKMeans:
         located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         starts = Starts(self.init, located, self.n_clusters, rng)
 
-        def restart() -> Conversation[ClusteringOutcome]:
-            centers = yield from starts.next((self._label(1),))
+        def restart(number: int) -> Conversation[ClusteringOutcome]:
+            own = geometry(self.seed, number) if number else rng
+            centers = yield from starts.next((self._label(1),), own)
             return (yield from self._run(located, centers))
 
         return (yield from best_of(self.n_init, restart))

@@ -32,11 +32,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape, Within
+from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
@@ -260,16 +260,16 @@ class FederatedKMeans:
 
         score = Phase(Form(Inertia, centers=centers))
 
-        def restart(rng: np.random.Generator | None) -> Phases:
-            return (*self._start_phases(setting, slots, rng), rounds, score)
+        def restart(number: int, rng: np.random.Generator) -> Phases:
+            return (*self._start_phases(setting, slots, number, rng), rounds, score)
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
 
-    def _start_phases(self, setting: Setting, slots: int, rng: np.random.Generator | None) -> Phases:
+    def _start_phases(self, setting: Setting, slots: int, restart: int, rng: np.random.Generator) -> Phases:
         k = self.n_clusters
         if not (isinstance(self.init, str) and self.init == "k-means++"):
-            return start_phases(self.init, setting, k, rng)
-        seed: object = Within(0, 2**32 - 1) if rng is None else int(rng.integers(2**32))
+            return start_phases(self.init, setting, k, rng, restart)
+        seed = int(rng.integers(2**32))
         means = Form(SeededMeans, n_clusters=k, min_cluster_size=self.min_cluster_size, seed=seed)
         points = Same("start points", means)
         if self.merge != "summed":
@@ -292,8 +292,9 @@ class FederatedKMeans:
             else Starts(init, located, self.n_clusters, rng)
         )
 
-        def restart() -> Conversation[ClusteringOutcome]:
-            found = starts.next((self._label(1),)) if starts else self._own_start(located, rng)
+        def restart(number: int) -> Conversation[ClusteringOutcome]:
+            own = geometry(self.seed, number) if number else rng
+            found = starts.next((self._label(1),), own) if starts else self._own_start(located, own)
             centers = yield from found
             return (yield from self._run(located, centers, rng))
 

@@ -30,11 +30,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.restarts import best_of, locate_enough, restart_phases
+from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
 from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape, Within
+from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
@@ -235,17 +235,17 @@ class OneShotKMeans:
         """Return what a run asks: ranges, then for each restart points, start, steps and score."""
         score = Phase(Form(Inertia, centers=Shape(self.n_clusters, setting.n_features)))
 
-        def restart(rng: np.random.Generator | None) -> Phases:
-            seed: object = Within(0, 2**32 - 1) if rng is None else int(rng.integers(2**32))
+        def restart(number: int, rng: np.random.Generator) -> Phases:
+            seed = int(rng.integers(2**32))
             kept = {"local": self.local, "min_cluster_size": self.min_cluster_size, "seed": seed}
             points = Same("round points", Form(LocalCentroids, n_clusters=self._most, **kept))
-            return (*self._point_phases(setting, points, rng), score)
+            return (*self._point_phases(setting, points, number, rng), score)
 
         return (*range_phases(setting), *restart_phases(self.n_init, self.seed, restart))
 
-    def _point_phases(self, setting: Setting, points: Same, rng: np.random.Generator | None) -> Phases:
+    def _point_phases(self, setting: Setting, points: Same, restart: int, rng: np.random.Generator) -> Phases:
         k = self.n_clusters
-        start = () if self._own_start else start_phases(self.init, setting, k, rng)
+        start = () if self._own_start else start_phases(self.init, setting, k, rng, restart)
         if self.merge != "summed":
             slots = len(setting.clients) if self.merge == "slotted" else 0
             return (Phase(gathered_form(points, most=self._most, slots=slots)), *start)
@@ -266,15 +266,16 @@ class OneShotKMeans:
         located = yield from locate_enough(setting, self.n_clusters, (self._label, EVERYONE))
         starts = Starts(self.init, located, self.n_clusters, rng)
 
-        def restart() -> Conversation[ClusteringOutcome]:
+        def restart(number: int) -> Conversation[ClusteringOutcome]:
+            own = geometry(self.seed, number) if number else rng
             points = LocalCentroids(
                 n_clusters=self._most,
                 local=self.local,
                 min_cluster_size=self.min_cluster_size,
-                seed=int(rng.integers(2**32)),
+                seed=int(own.integers(2**32)),
             )
             run = self._summed if self.merge == "summed" else self._gathered
-            history, converged = yield from run(points, located, rng, starts)
+            history, converged = yield from run(points, located, own, starts)
             return (yield from self._scored(located, history, converged))
 
         return (yield from best_of(self.n_init, restart))
@@ -291,7 +292,7 @@ class OneShotKMeans:
             cells = cells_start(points, located, self.n_clusters, rng, upcoming=(label,))
             centers = yield from of_cohort(cells, label)
         else:
-            centers = yield from starts.next((self._label, EVERYONE))
+            centers = yield from starts.next((self._label, EVERYONE), rng)
         if centers is None:
             raise DataError("all cells are empty although clients hold centroids; fit again.")
         return (yield from self._steps(points, ranges, centers, None))
@@ -314,7 +315,7 @@ class OneShotKMeans:
         if self._own_start:
             centers = farthest_start(held, self.n_clusters, self._most)
         else:
-            centers = yield from starts.next((self._label, EVERYONE))
+            centers = yield from starts.next((self._label, EVERYONE), rng)
         return (yield from self._steps(points, ranges, centers, union(held)))
 
     @property

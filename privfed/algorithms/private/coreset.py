@@ -10,6 +10,7 @@ Reveals to whoever opens the total: noised counts and sums of rows in public cel
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor, log2, sqrt
 
 import numpy as np
@@ -33,9 +34,11 @@ from privfed.algorithms.private.scale import Frame, Scale, clipped, radius_rule
 from privfed.core.asking.justified import GRID_FEATURES
 from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation, Total
+from privfed.core.values.alone import products
 from privfed.core.values.domain import FloatArray
+from privfed.numerics.distances import IntArray
 from privfed.numerics.weighted_kmeans import weighted_kmeans
-from privfed.questions.bounded.bounded_sums import HashSums, SumsInCells
+from privfed.questions.bounded.bounded_sums import HashSums
 from privfed.questions.bounded.slabs import SlabSums
 from privfed.questions.cells import drawn_normals, normals_rule
 
@@ -116,7 +119,8 @@ def coreset(
         return kept.coreset(scale, total, share)
     planned, per_axis = grid_plan(scale, n_clusters)
     kept, total = yield from gridded(scale, n_clusters, planned, per_axis)
-    if (found := (yield from cut(scale, n_clusters, kept, total))) is not None:
+    spent = replace(scale, spent=scale.spent + planned)
+    if (found := (yield from cut(spent, n_clusters, kept, total))) is not None:
         return found[0].coreset(scale, found[1], planned + CUT_SHARE)
     return kept.coreset(scale, total, planned)
 
@@ -145,7 +149,9 @@ def hashed(scale: Scale, rng: np.random.Generator, share: float, n_planes: int) 
     return (yield from _averaged(scale, question, share, single=n_planes == 0))
 
 
-def _averaged(scale: Scale, question: SumsInCells, share: float, *, single: bool) -> Conversation[Coreset]:
+def _averaged(
+    scale: Scale, question: HashSums | SlabSums, share: float, *, single: bool
+) -> Conversation[Coreset]:
     """Ask for cells with offsets from the scale's center, and keep the denoised means of those with rows."""
     counts_share = _cell_share(len(scale.center))
     weights = {"count": counts_share * share, "sum": (1.0 - counts_share) * share}
@@ -156,8 +162,25 @@ def _averaged(scale: Scale, question: SumsInCells, share: float, *, single: bool
         kept = np.array([int(np.argmax(counts))])
     held = np.maximum(counts[kept], max(2.0 * noise["count"], 1.0))
     offsets = denoised(total.statistics["sum"][kept], noise["sum"]) / held[:, None]
+    if isinstance(question, SlabSums):
+        offsets = _within(question, kept, offsets, noise["sum"] / held)
     points = _inside(scale, scale.center + clipped(offsets, scale.radius))
     return Coreset(points, held, noise["sum"], single, True, share)
+
+
+def _within(question: SlabSums, slabs: IntArray, offsets: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return offsets whose part along the axis is shrunk towards the middle of its slab, and lies in it.
+
+    The outermost slabs have no outer border: there nothing changes.
+    """
+    axis = question.axis / np.linalg.norm(question.axis)
+    along, width = products(offsets, axis), 2.0 * question.reach / question.n_slabs
+    middle = (slabs + 0.5) * width - question.reach
+    prior = width**2 / 12.0
+    moved = np.clip((along - middle) * prior / (prior + noise**2), -width / 2.0, width / 2.0)
+    outer = (slabs == 0) | (slabs == question.n_slabs - 1)
+    moved = np.where(outer, along - middle, moved)
+    return offsets + np.outer(middle + moved - along, axis)
 
 
 def slabbed(scale: Scale, found: Coreset, n_clusters: int) -> Conversation[Coreset | None]:

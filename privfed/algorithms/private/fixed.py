@@ -121,7 +121,8 @@ class FixedKMeans:
         history, movement = [frozen_array(centers)], np.zeros_like(centers)
         share, frame = (1.0 - start.spent) / self.rounds, scale.frame
         state = started_from(start, centers, share)
-        for _ in range(self.rounds):
+        seats, rng = start.seats(self.n_clusters), np.random.default_rng([self.seed, 1])
+        for number in range(self.rounds):
             before = replace(state, radius=octave(state.radius, frame.radius))
             asking = self.steps.asking
             question = asking and asking(frame.ranges, before.centers, before.radius)
@@ -130,6 +131,9 @@ class FixedKMeans:
             state = replace(state, centers=frame.ranges.clip(before.centers + movement))
             if self.steps.keep_radius:
                 state = replace(state, radius=before.radius)
+            if asking is None and start.reseats and number + 1 < self.rounds:
+                seats, state, new = seats.after(before.centers, state, rng)
+                movement = np.where(new[:, None], 0.0, movement)
             history.append(frozen_array(state.centers))
         n_rows = round(scale.n_rows)
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))

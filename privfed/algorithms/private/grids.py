@@ -30,6 +30,9 @@ from privfed.questions.bounded.bounded_sums import MOST_CUTS, GridSums
 GRID_SHARE, MOST_GRID_SHARE, CUT_SHARE = 0.30, 0.65, 0.12
 """Share of the budget for the grid, at most where cells are few for the clusters; and for cutting cells."""
 
+ROUNDS_SHARE = 0.1
+"""Least share of the budget that is left for the rounds, however often the scale was searched."""
+
 COUNT_PART = 0.8
 """Part of a grid's share for its counts; the rest is for the sums."""
 
@@ -40,8 +43,12 @@ COARSE, FINE, CELLS_PER_CLUSTER = 4.0, 2.0, 5.0
 LEAST_PER_AXIS, MOST_PER_AXIS, MOST_PARTS = 3, (64, 40, 16), (64, 16, 6)
 """Fewest and most cells along an axis, and most parts of a cell along one, by number of features."""
 
-KEPT, SURE = 2.5, 3.0
-"""A cell's least count, in standard deviations of its noise, to be kept, and to count as full."""
+KEPT, MOST_FALSE, SURE = 2.0, 3.0, 3.0
+"""A cell's least count, in standard deviations of its noise, to be kept; how many cells that hold noise only
+are expected among the kept ones, which k-means and rounds leave out; and a full cell's least count."""
+
+CUT_KEPT = 2.5
+"""A cell's least count, in standard deviations of its noise, to be cut."""
 
 MOST_FULL, LEAST_PARTS = 4.0, 2.0
 """Cells are cut where fewer than `MOST_FULL` for each cluster are full, and this makes so many parts more."""
@@ -123,7 +130,8 @@ def grid_plan(scale: Scale, n_clusters: int) -> tuple[float, int]:
     coarse = per_axis_for(scale, GRID_SHARE, COARSE)
     # The noise falls with the root of the share.
     missing = (wanted / per_axis_for(scale, GRID_SHARE, FINE) ** d) ** 2
-    share = float(np.clip(GRID_SHARE * missing, GRID_SHARE, MOST_GRID_SHARE))
+    most = min(MOST_GRID_SHARE, 1.0 - ROUNDS_SHARE - scale.spent)
+    share = float(np.clip(GRID_SHARE * missing, GRID_SHARE, most))
     fine = min(per_axis_for(scale, share, FINE), wanted ** (1.0 / d))
     return share, whole_per_axis(max(coarse, fine), d)
 
@@ -193,7 +201,13 @@ def gridded(
 def cut(
     scale: Scale, n_clusters: int, kept: Kept, total: _Counted
 ) -> Conversation[tuple[Kept, _Counted] | None]:
-    """Cut cells that hold many rows, if clusters may be smaller than cells; None where nothing is asked."""
+    """Cut cells that hold many rows, if clusters may be smaller than cells; None where nothing is asked.
+
+    Nothing is asked either where the rounds would get too little of the budget; `scale.spent` must include
+    the grid's share.
+    """
+    if scale.spent + CUT_SHARE > 1.0 - ROUNDS_SHARE:
+        return None
     cuts = _cuts(scale, total)
     full = int((total.counts > SURE * total.count_noise).sum())
     question, d = total.question, len(scale.center)
@@ -225,7 +239,7 @@ def _cuts(scale: Scale, total: _Counted) -> FloatArray:
     d = len(scale.center)
     rows = max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
     parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
-    held = total.counts > KEPT * total.count_noise
+    held = total.counts > CUT_KEPT * total.count_noise
     most = min(MOST_PARTS[d - 1], MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
     cuts: FloatArray = np.where(held, np.clip(parts, 1, max(most, 1)), 1.0)
     return cuts
@@ -271,8 +285,8 @@ def _size(question: GridSums) -> float:
 
 
 def _least(n_cells: int) -> float:
-    """Return the least count of a cell to be kept: of many cells noise alone should fill about one."""
-    least: float = max(KEPT, norm.isf(1.0 / max(n_cells, 2)))
+    """Return the least count of a cell to be kept: of many cells noise alone should fill about three."""
+    least: float = max(KEPT, norm.isf(MOST_FALSE / max(n_cells, 2.0 * MOST_FALSE)))
     return least
 
 

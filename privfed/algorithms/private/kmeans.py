@@ -1,6 +1,6 @@
 """k-means under differential privacy, from noised sums only.
 
-At unit "record" it asks for at most 22 sums, usually 13: the number of rows, their centre and radius
+At unit "record" it asks for at most 21 sums, usually 13: the number of rows, their centre and radius
 (`privfed.algorithms.private.scale`; again where they fill a small part of the domain), a coreset
 (`.coreset`), then perhaps a finer grid or, in many dimensions, a round with several times as many centers as
 clusters, and two to eight Lloyd rounds (`.rounds`), fewer where noise is high. At unit "client" there are two
@@ -40,6 +40,7 @@ from privfed.algorithms.private.coreset import (
     wide_clusters,
 )
 from privfed.algorithms.private.points import BoolArray, Coreset
+from privfed.algorithms.private.reseating import Seats
 from privfed.algorithms.private.rounds import State, lloyd_round, round_phase, started, wanted_radius
 from privfed.algorithms.private.scale import SCALE_SUMS, Frame, Scale, frame_of, scale_phases, scaled
 from privfed.algorithms.starts.starts import Init
@@ -78,6 +79,8 @@ class Start:
         spent: share of the budget that was spent.
         sizes: about how far a point's rows lie from it, float64 of shape (n_points,); None if unknown.
         doubtful: whether noise alone may have made a point, bool of shape (n_points,); None if unknown.
+        reseats: whether centers move that rounds find empty. Cells between hyperplanes are as large as noise
+            allows, so that few are empty.
     """
 
     scale: Scale
@@ -90,6 +93,7 @@ class Start:
     spent: float
     sizes: FloatArray | None = None
     doubtful: BoolArray | None = None
+    reseats: bool = True
 
     def variance(self, n_clusters: int) -> float:
         """Return the variance of the error in a coordinate of one of `n_clusters` centers."""
@@ -97,6 +101,12 @@ class Start:
             return self.scale.radius**2 / len(self.scale.center)
         each = self.scale.n_rows / n_clusters
         return self.noise**2 * max(1.0, self.n_points / n_clusters) / each**2
+
+    def seats(self, n_clusters: int) -> Seats:
+        """Return the points as places for centers that rounds find empty."""
+        none = np.zeros(n_clusters)
+        variance = self.variance(n_clusters)
+        return Seats(self.points, self.weights, variance, self.scale, self.doubtful, none, none)
 
 
 def first_radius(scale: Scale, n_clusters: int) -> float:
@@ -133,6 +143,7 @@ def begun(scale: Scale, found: Coreset, n_clusters: int) -> Start:
         scale.spent + found.spent,
         found.sizes,
         found.doubtful,
+        reseats=not found.hashed,
     )
 
 
@@ -144,7 +155,7 @@ def begin(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversati
     few = found.hashed and len(found.points) < n_clusters
     slabs = (yield from slabbed(scale, found, n_clusters)) if wide or few else None
     if slabs is not None:
-        return begun(replace(scale, spent=start.spent), slabs, n_clusters)
+        return replace(begun(replace(scale, spent=start.spent), slabs, n_clusters), reseats=True)
     if wide:
         return (yield from _widened(start, found, n_clusters, rng))
     return start
@@ -161,9 +172,7 @@ def _widened(start: Start, found: Coreset, n_clusters: int, rng: np.random.Gener
     state = started(scale.frame.ranges.clip(centers), start.radius, start.variance(n_wide))
     state = yield from lloyd_round(scale, state, WIDE_SHARE, purpose="wide")
     spent = start.spent + WIDE_SHARE
-    return Start(
-        scale, state.centers, state.counts, start.radius, start.noise, start.n_points, start.single, spent
-    )
+    return replace(start, points=state.centers, weights=state.counts, spent=spent, reseats=True)
 
 
 def rounds_for(start: Start, n_clusters: int, share: float) -> int:
@@ -247,11 +256,12 @@ class PrivateKMeans:
         rounds = round_phase(frame, k, self.max_iter, self.steps.example(frame, k))
         if not (isinstance(self.init, str) and self.init == "coreset"):
             return (rounds,)
-        cells = coreset_phases(frame, rng)
+        # Slabs may follow a grid's place too: cells between few hyperplanes, where rows are few.
+        cells = (*coreset_phases(frame, rng), slab_phase(frame, k))
         if len(frame.middle) <= GRID_FEATURES:
             return (*cells, rounds)
         wide = round_phase(frame, (int(LEAST_WIDE * k), int(MOST_WIDE * k)), 1, least=0)
-        return (*cells, slab_phase(frame, k), wide, rounds)
+        return (*cells, wide, rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
@@ -280,15 +290,19 @@ class PrivateKMeans:
         history, rest = [frozen_array(centers)], 1.0 - start.spent
         rounds = min(self.max_iter, rounds_for(start, self.n_clusters, rest))
         state = started_from(start, centers, rest / rounds)
-        movement = np.zeros_like(centers)
-        for _ in range(rounds):
+        seats = start.seats(len(centers))
+        rng, movement = np.random.default_rng([self.seed, 1]), np.zeros_like(centers)
+        for number in range(rounds):
             before, radius = state, state.radius
             question = self.steps.asking and self.steps.asking(scale.frame.ranges, before.centers, radius)
             state = yield from lloyd_round(scale, before, rest / rounds, question)
             movement = self.steps.movement(state.centers - before.centers, movement)
             centers = scale.frame.ranges.clip(before.centers + movement)
             state = replace(state, centers=centers, radius=radius if self.steps.keep_radius else state.radius)
-            history.append(frozen_array(centers))
+            if self.steps.asking is None and start.reseats and number + 1 < rounds:
+                seats, state, new = seats.after(before.centers, state, rng)
+                movement = np.where(new[:, None], 0.0, movement)
+            history.append(frozen_array(state.centers))
         n_rows = round(scale.n_rows)
         return ClusteringOutcome(history[-1], tuple(history), None, n_rows, None, float("nan"))
 

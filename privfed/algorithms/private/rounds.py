@@ -42,6 +42,8 @@ class State:
         variance: variance of the error in each center's coordinates, float64 of shape (n_clusters,).
         counts: noised number of rows of each cluster, at least 1, float64 of shape (n_clusters,).
         gain: share of the last step that each center took, float64 of shape (n_clusters,).
+        found: noised number of rows of each cluster as it was told, float64 of shape (n_clusters,).
+        count_noise: standard deviation of the noise in such a number.
     """
 
     centers: FloatArray
@@ -49,12 +51,14 @@ class State:
     variance: FloatArray
     counts: FloatArray
     gain: FloatArray
+    found: FloatArray
+    count_noise: float
 
 
 def started(centers: FloatArray, radius: float, variance: float) -> State:
     """Return the state before the first round."""
     k = len(centers)
-    return State(centers, radius, np.full(k, variance), np.ones(k), np.zeros(k))
+    return State(centers, radius, np.full(k, variance), np.ones(k), np.zeros(k), np.zeros(k), 0.0)
 
 
 def weights_of(n_features: int, share: float, asks: tuple[str, ...]) -> dict[str, float]:
@@ -134,4 +138,5 @@ def lloyd_round(
     if "distance" in noise and (error := noise["distance"] / scale.n_rows) <= 0.2 * radius:
         mean = float(total.statistics["distance"][0]) / scale.n_rows
         radius = max(wanted_radius(scale, mean + 0.5 * error, share, len(raw)), LEAST_NARROWED * radius)
-    return State(centers, radius, np.where(gain > 0.0, gain * of_noise, state.variance), counts, gain)
+    variance = np.where(gain > 0.0, gain * of_noise, state.variance)
+    return State(centers, radius, variance, counts, gain, raw, noise["count"])

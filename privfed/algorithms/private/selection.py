@@ -17,6 +17,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.private.coreset import clustered, coreset, coreset_phases
+from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.rounds import round_phase
@@ -127,7 +128,8 @@ class PrivateSelection:
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)
         scale = yield from scaled(setting, most)
-        found = yield from coreset(scale, most, rng, CORESET_SHARE, FILL)
+        share = min(CORESET_SHARE, 1.0 - ROUNDS_SHARE - scale.spent)
+        found = yield from coreset(scale, most, rng, share, FILL)
         fits = [
             clustered(scale, found.points, found.weights, k, rng, found.doubtful) for k in self.candidates
         ]

@@ -9,6 +9,9 @@ centroids. Whoever sees a single client's answers can compute its centroids and,
 rows (the range sum), the size of each. These are the sums of its rows over its own clusters, from which
 `privfed.attacks.Differencing` isolates rows.
 
+`nested` is `coreset` with cells that are the same in each fit (`privfed.questions.nested`), so that further
+fits on the same rows show no further cells.
+
 `random` draws from the ranges. An array is used as it is.
 """
 
@@ -21,8 +24,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privfed.core.asking.declaration import Declaration
-from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape, Within
-from privfed.core.asking.question import ClientData, register
+from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
+from privfed.core.asking.question import ClientData, Question, register
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
@@ -38,6 +41,7 @@ from privfed.questions.local_points import (
     no_means,
     summed_kmeans,
 )
+from privfed.questions.nested import nested_cells, nested_form
 from privfed.questions.ranges import Located
 
 KFED_STEPS = 20
@@ -52,7 +56,7 @@ LOCAL_STARTS = 5
 MOST_START_SUMS = KFED_STEPS + 1
 """Most sums that a start asks for."""
 
-Init = Literal["coreset", "kfed", "random"] | FloatArray
+Init = Literal["coreset", "nested", "kfed", "random"] | FloatArray
 
 
 @register
@@ -142,6 +146,11 @@ def asked_cells(
         question: CellSums | PointCells = CellSums(**where, per_axis=layout.per_axis)  # type: ignore[arg-type]
     else:
         question = PointCells(**where, per_axis=layout.per_axis, points=points)  # type: ignore[arg-type]
+    return (yield from _in_cells(question, upcoming))
+
+
+def _in_cells(question: Question, upcoming: tuple[int, ...]) -> Conversation[WeightedPoints]:
+    """Return the means and counts of cells that are not empty."""
     total = yield Ask(question, upcoming=upcoming, purpose="start")
     count = total.statistics["count"]
     held = count > 0.5
@@ -197,7 +206,7 @@ class Starts:
     A coreset is asked for only once: new cells for each restart would isolate single rows.
 
     Args:
-        init: "coreset", "kfed", "random", or centers of shape (n_clusters, n_features).
+        init: "coreset", "nested", "kfed", "random", or centers of shape (n_clusters, n_features).
         located: result of the range sum.
         n_clusters: number of clusters.
         rng: source of the starts' random choices.
@@ -207,8 +216,15 @@ class Starts:
         self._init, self._located, self._n_clusters, self._rng = init, located, n_clusters, rng
         self._coreset: WeightedPoints | None = None
 
-    def next(self, upcoming: tuple[int, ...] = (EVERYONE,)) -> Conversation[FloatArray]:
+    def next(
+        self, upcoming: tuple[int, ...] = (EVERYONE,), geometry: np.random.Generator | None = None
+    ) -> Conversation[FloatArray]:
         """Return starting centers; the cohorts `upcoming` are asked after them.
+
+        Args:
+            upcoming: labels of the cohorts that may be asked next.
+            geometry: of the restart (`privfed.algorithms.restarts.geometry`), where clients cluster anew; by
+                default the source of all random choices.
 
         Raises:
             DataError: no client has rows or, for "kfed", at least as many distinct rows as clusters.
@@ -219,10 +235,12 @@ class Starts:
         if self._init == "random":
             return random_start(located, n_clusters, rng)
         if self._init == "kfed":
-            return (yield from kfed_start(located, n_clusters, rng, upcoming=upcoming))
+            return (yield from kfed_start(located, n_clusters, geometry or rng, upcoming=upcoming))
         # The first start is the best of many draws; later ones are single draws, so that restarts differ.
         draws = BEST_OF if self._coreset is None else 1
-        if self._coreset is None:
+        if self._coreset is None and self._init == "nested":
+            self._coreset = yield from _in_cells(nested_cells(located, n_clusters), upcoming)
+        elif self._coreset is None:
             self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
         if not len(self._coreset.points):
             raise DataError(
@@ -238,7 +256,7 @@ def random_start(located: Located, n_clusters: int, rng: np.random.Generator) ->
 
 
 def start_phases(
-    init: Init, setting: Setting, n_clusters: int, rng: np.random.Generator | None = None
+    init: Init, setting: Setting, n_clusters: int, rng: np.random.Generator, restart: int = 0
 ) -> Phases:
     """Return what `Starts.next` asks.
 
@@ -246,30 +264,20 @@ def start_phases(
         init: as for `Starts`.
         setting: what is agreed.
         n_clusters: number of clusters.
-        rng: as the first restart finds it, which is kept; None for later restarts, which find it in a state
-            that depends on totals.
+        rng: of the restart's geometry, in the state in which the start finds it; it is kept.
+        restart: number of the restart; only the first asks for a coreset.
     """
     if not isinstance(init, str) or init == "random":
         return ()
+    if init == "nested":
+        return () if restart else (Phase(nested_form(setting, n_clusters)),)
     if init == "coreset":
-        return () if rng is None else (Phase(cells_form(CellSums, setting, n_clusters, rng)),)
+        return () if restart else (Phase(cells_form(CellSums, setting, n_clusters, rng)),)
     rng = deepcopy(rng)
-    seed: object = Within(0, 2**31 - 1) if rng is None else int(rng.integers(2**31))
-    points = Same("start points", Form(KMeansCentroids, n_clusters=n_clusters, seed=seed))
+    own = Form(KMeansCentroids, n_clusters=n_clusters, seed=int(rng.integers(2**31)))
+    points = Same("start points", own)
     steps = Form(PointSums, points=points, centers=Shape(n_clusters, setting.n_features))
     return (
         Phase(cells_form(PointCells, setting, n_clusters, rng, points=points)),
         Phase(steps, 1, KFED_STEPS),
     )
-
-
-def after_start(
-    init: Init, n_clusters: int, n_features: int, rng: np.random.Generator | None
-) -> np.random.Generator | None:
-    """Return a generator as `Starts.next` leaves it, or None where that depends on totals."""
-    rng = deepcopy(rng)
-    if rng is None or (isinstance(init, str) and init != "random"):
-        return None
-    if isinstance(init, str):
-        rng.uniform(size=(n_clusters, n_features))
-    return rng

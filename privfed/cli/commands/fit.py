@@ -109,7 +109,7 @@ def _check_words(model: FederatedClusterer | FederatedModel, source: Source) -> 
     """
     trains = isinstance(model, FederatedModel)
     if source.classes and not trains:
-        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl); leave it out.")
+        raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl, rdpcfl); leave it out.")
     if trains and source.label is None:
         raise ArgumentError("training needs labels: name their column with --label.")
     asked = click.get_current_context().get_parameter_source("n_clusters")

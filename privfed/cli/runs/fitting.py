@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from privfed.cli.display.models_picture import draw_models
 from privfed.cli.display.output import printed, result_table, write_model, write_results
 from privfed.cli.display.picture import draw_run
 from privfed.cli.display.progress import RoundProgress
@@ -202,6 +203,8 @@ def carry_out(
             words: dict[str, Any] = {"algorithm": run.parameters.algorithm, "source": run.source}
             found = trained_result(model, clients, **words, seconds=seconds)
             write_model(folder, model, found)
+            if picture:
+                draw_models(folder / "picture.png", model.history_, found)
             return found
         result = result_of(
             model,

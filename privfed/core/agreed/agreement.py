@@ -6,9 +6,10 @@ decides who takes part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -30,6 +31,34 @@ class Signer(Protocol):
 
     def sign(self, message: bytes) -> bytes:
         """Return a signature, 64 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a party's journal stands: what it shows others, who notice an older copy.
+
+    Args:
+        counter: number of entries; 0 where no journal is kept.
+        head: hash that chains them, 32 bytes.
+    """
+
+    counter: int = 0
+    head: bytes = bytes(32)
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A long-term key whose party keeps a journal over all its fits."""
+
+    def standing(self) -> Standing:
+        """Return where the party's journal stands now."""
+
+    def meets(self, peers: Mapping[bytes, Standing]) -> bytes | None:
+        """Remember where the journals of others stand; return the key of one that stands further back.
+
+        Args:
+            peers: public key -> where that party's journal stands, as it signed.
+        """
 
 
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

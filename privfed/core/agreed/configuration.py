@@ -178,6 +178,8 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         mechanism: distribution of the noise.
         steps: the steps of DP-SGD by which each client trains, where the noise is in these and not in
             totals; the budget is then their number. None otherwise.
+        spare: share of the budget that is kept for sums that have to be asked again. It fixes each question's
+            noise with the algorithm's weights, so that whoever runs the algorithm prices alike.
     """
 
     epsilon: float
@@ -190,8 +192,11 @@ class PrivacyTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     schedule: tuple[AddedNoise, ...] = ()
     mechanism: Mechanism = Mechanism.GAUSSIAN
     steps: SampledSteps | None = None
+    spare: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.spare < 1:
+            raise ArgumentError(f"spare must lie in [0, 1), got spare={self.spare}.")
         if not (0 < self.epsilon < float("inf") and 0 < self.delta < 1 and 0 < self.budget < float("inf")):
             raise ArgumentError(
                 f"privacy needs epsilon > 0, delta in (0, 1) and a positive budget, got "

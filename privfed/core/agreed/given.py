@@ -12,6 +12,7 @@ class Given:
     Args:
         fits: fits that began.
         sums: sums that were answered.
+        starts: in how many different sets of cells rows were counted.
         losses: how often clients were lost in those fits.
         epsilon: sum of the fits' agreed epsilons (basic composition). Fits that claimed no guarantee are
             not in it: nothing bounds what those gave.
@@ -21,6 +22,7 @@ class Given:
 
     fits: int = 0
     sums: int = 0
+    starts: int = 0
     losses: int = 0
     epsilon: float = 0.0
     delta: float = 0.0

@@ -38,11 +38,12 @@ class Insisted:
     noise: frozenset[str] | None = None
     max_fits: int | None = None
     max_losses: int | None = None
+    max_starts: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_restarts", "rows_per_cluster"):
             check_whole(name, getattr(self, name), 1, or_none=True)
-        for name in ("max_fits", "max_losses"):
+        for name in ("max_fits", "max_losses", "max_starts"):
             check_whole(name, getattr(self, name), 0, or_none=True)
         if not isinstance(self.require_privacy, bool):
             raise ArgumentError(f"require_privacy must be True or False, got {self.require_privacy!r}.")

@@ -64,6 +64,8 @@ class ClientPolicy(Insisted):
         noise: who may add the noise where privacy is claimed.
         max_fits: most fits on the same rows, by the journal.
         max_losses: most losses of clients in all fits on the same rows, by the journal.
+        max_starts: in how many different sets of cells the same rows are counted in all fits, by the
+            journal. The cells of `init="nested"` are the same in each fit, up to their number and the ranges.
     """
 
     undeclared: bool = False

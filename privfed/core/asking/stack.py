@@ -49,12 +49,18 @@ class Stack:
         return self.rows[self.firsts[place] : self.firsts[place + 1]]
 
     def inside(self, ranges: Ranges) -> bool:
-        """Say whether all rows lie in `ranges`; found once for each."""
-        key = ("inside", ranges.low.tobytes(), ranges.high.tobytes())
+        """Say whether all rows lie in `ranges`."""
+        low, high = self._extremes
+        return bool((low >= ranges.low).all() and (high <= ranges.high).all())
+
+    @property
+    def _extremes(self) -> tuple[FloatArray, FloatArray]:
+        """Smallest and largest value of each column, found once; rows stay as they are."""
+        key = ("extremes",)
         if key not in self.cache:
-            low, high = self.rows.min(axis=0, initial=np.inf), self.rows.max(axis=0, initial=-np.inf)
-            self.cache[key] = bool((low >= ranges.low).all() and (high <= ranges.high).all())
-        return self.cache[key] is True
+            self.cache[key] = self.rows.min(axis=0, initial=np.inf), self.rows.max(axis=0, initial=-np.inf)
+        kept: tuple[FloatArray, FloatArray] = self.cache[key]  # type: ignore[assignment]
+        return kept
 
     def within(self, ranges: Ranges) -> Stack:
         """Return the stack with all rows clipped to `ranges`; it is kept, for all clients."""

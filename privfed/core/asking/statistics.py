@@ -6,8 +6,9 @@ Law (`tests/core/test_statistics.py`): for all statistics a, b of one specificat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from types import MappingProxyType
 from typing import overload
@@ -122,11 +123,47 @@ class StatisticsTable(Sequence[Statistics]):
             raise IndexError(f"client {place} of {len(self)}")
         return Statistics.of_row(self, place)
 
+    def __iter__(self) -> Iterator[Statistics]:
+        return (Statistics.of_row(self, place) for place in range(len(self)))
+
     def holds(self, spec: StatisticsSpec) -> bool:
         """Say whether all clients' statistics keep to the ranges of a specification; found once for each."""
         if self._held is None or self._held[0] is not spec:
             self._held = spec, self.layout == spec.layout and spec.holds(self.vectors)
         return self._held[1]
+
+
+class Contributions(Mapping[int, Statistics]):
+    """Several clients' statistics by client, in one table.
+
+    Args:
+        clients: positions of the clients, one a row of the table.
+        table: returns it; called when it is first looked at.
+    """
+
+    def __init__(self, clients: tuple[int, ...], table: Callable[[], StatisticsTable]) -> None:
+        self._clients, self._table = clients, table
+
+    @cached_property
+    def table(self) -> StatisticsTable:
+        """The table."""
+        return self._table()
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {client: place for place, client in enumerate(self._clients)}
+
+    def __getitem__(self, client: int) -> Statistics:
+        return self.table[self._places[client]]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._places
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 def table_of(several: Sequence[Statistics]) -> StatisticsTable:

@@ -24,6 +24,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "FuzzyCMeans": "privfed.algorithms.fuzzy.fuzzy:FuzzyCMeans",
         "FuzzyStep": "privfed.estimators.private_algorithms:FuzzyStep",
         "LloydBaseline": "privfed.algorithms.private.baselines:LloydBaseline",
+        "MixtureLearning": "privfed.deep.algorithms.mixing:MixtureLearning",
         "OneShotKMeans": "privfed.algorithms.local_centers.kfed:OneShotKMeans",
         "OwnSteps": "privfed.estimators.private_algorithms:OwnSteps",
         "Plan": "privfed.deep.algorithms.plan:Plan",

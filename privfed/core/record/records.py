@@ -18,10 +18,10 @@ from privfed.core.stored.formats import Format
 from privfed.core.stored.messages import Array
 from privfed.errors import MessageError, RunFolderError
 
-FORMAT = 4
+FORMAT = 5
 """Format of transcripts. The agreement of format 1 named no number of clusters; format 2 named no stages in
 which clients answer, for all sums of that time had one of the same name; format 3 kept each contribution by
-itself, as text."""
+itself, as text; format 4 kept them uncompressed, in the lines."""
 
 TRANSCRIPTS = Format(name="transcript.jsonl", version=FORMAT, again="start a new run in another folder")
 
@@ -70,7 +70,7 @@ class Asked(Record, frozen=True):
     purpose: str
 
 
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One message: its client, its length in bytes, its SHA-256, and with record="messages" its bytes."""
 
     client: int
@@ -102,13 +102,20 @@ class Summed(Record, frozen=True):
     attempts: int = 1
 
 
+class Relayed(Record, frozen=True):
+    """What the coordinator keeps of a sum besides its total, to bring it to clients from another process."""
+
+    index: int
+    data: bytes
+
+
 class Ended(Record, frozen=True):
     """The run ended with this public result."""
 
     result: dict[str, Array]
 
 
-AnyRecord = Began | Asked | Exchanged | Summed | Ended
+AnyRecord = Began | Asked | Exchanged | Summed | Relayed | Ended
 decode = msgspec.json.Decoder(AnyRecord).decode
 encode = msgspec.json.Encoder().encode
 

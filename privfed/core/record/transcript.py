@@ -2,7 +2,7 @@
 
 It keeps questions, totals and plain answers in full; of masked or encrypted bytes, their length and hash. It
 never holds a key or a seed of claimed noise. On disk it has one JSON record a line (`transcript.jsonl`), and
-only its owner may read it.
+large tables of plain answers in a file beside it (`transcript.values`); only its owner may read them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.statistics import Contributions, Statistics, StatisticsTable
 from privfed.core.record.records import (
     FORMAT,
     AnyRecord,
@@ -27,6 +27,7 @@ from privfed.core.record.records import (
     Ended,
     Exchanged,
     Kind,
+    Relayed,
     Sent,
     Summed,
     decode,
@@ -36,12 +37,14 @@ from privfed.core.record.records import (
     unwire,
     wire,
 )
-from privfed.core.record.shown import Contributions, Shown, ShownTables
+from privfed.core.record.shown import Shown, ShownTables
+from privfed.core.record.values import VALUES, ValuesFile
 from privfed.core.record.view import SumView, View
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.stored.files import make_folder, open_file
 from privfed.core.stored.messages import Array
+from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError, ResumeError, RunFolderError
 
 __all__ = ["FILE", "Asked", "Began", "Ended", "Exchanged", "Summed", "Transcript", "has_begun"]
@@ -76,7 +79,7 @@ class Transcript:
     def __init__(self, folder: Path | None = None, record: Kept = "digests") -> None:
         self.records: list[AnyRecord] = []
         self._whole, self._shows = record == "messages", record != "totals"
-        self._tables = ShownTables()
+        self._tables = ShownTables(None if folder is None else ValuesFile(folder / VALUES))
         self._path = None if folder is None else folder / FILE
 
     @classmethod
@@ -117,6 +120,9 @@ class Transcript:
             make_folder(folder, ours=True)
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
+            # A table is written before the line that refers to it, which a crash may have cut off.
+            ends = [shown.end for shown in transcript._shown().values()]
+            ValuesFile(folder / VALUES).cut(max(ends, default=0))
         return transcript
 
     def _append(self, record: AnyRecord, durable: bool = False) -> None:
@@ -154,6 +160,7 @@ class Transcript:
                 )
             # A crash may have left an incomplete first line, which records no agreement.
             self._path.unlink(missing_ok=True)
+            self._path.with_name(VALUES).unlink(missing_ok=True)
             make_folder(self._path.parent)
         self._append(
             Began(
@@ -198,15 +205,13 @@ class Transcript:
         self._append(Exchanged(index=index, stage=exchange.stage, number=exchange.number, down=down, up=up))
 
     def _sent(self, messages: Iterable[tuple[int, bytes]]) -> tuple[Sent, ...]:
-        # Requests are often one object, sent to all.
-        digests: dict[int, str] = {}
-        sent = list(messages)
-        for _, data in sent:
-            if id(data) not in digests:
-                digests[id(data)] = hashlib.sha256(data).hexdigest()
-        return tuple(
-            Sent(client, len(data), digests[id(data)], data if self._whole else None) for client, data in sent
-        )
+        sent, last, digest = list[Sent](), None, ""
+        for client, data in messages:
+            # Requests are often one object, sent to all.
+            if data is not last:
+                last, digest = data, hashlib.sha256(data).hexdigest()
+            sent.append(Sent(client, len(data), digest, data if self._whole else None))
+        return tuple(sent)
 
     def summed(self, index: int, total: Total) -> None:
         """Record an opened total; on disk it is durable when this returns."""
@@ -222,6 +227,17 @@ class Transcript:
             attempts=total.attempts,
         )
         self._append(record, durable=True)
+
+    def relayed(self, index: int, data: bytes) -> None:
+        """Record what a session keeps of a sum (`Relays`), before its total is recorded."""
+        self._append(Relayed(index=index, data=data), durable=True)
+
+    def recalled(self) -> list[bytes]:
+        """Return what sessions kept of all opened sums, in order; of one that was asked again, the last."""
+        opened, kept = {one.index for one in self.of(Summed)}, dict[int, bytes]()
+        for one in self.of(Relayed):
+            kept[one.index] = one.data
+        return [kept[index] for index in sorted(opened & kept.keys())]
 
     def ended(self, result: Mapping[str, Array]) -> None:
         """Record the public result."""
@@ -244,14 +260,25 @@ class Transcript:
     def totals(self) -> list[tuple[Asked, Total]]:
         """Return each opened sum, in order, with the question that asked for it."""
         asked = self._asked()
+        held = 0 if self._tables.file is None else self._tables.file.size
         try:
             for record in self.of(Summed):
-                if isinstance(record.contributions, Shown):
-                    record.contributions.check(record.index)
+                self._check(record, held)
             return [(asked[r.index], total_of(r, self._contributions(r))) for r in self.of(Summed)]
         except (KeyError, ValueError):
-            where = "the transcript" if self._path is None else str(self._path)
-            raise RunFolderError(f"{where} is damaged: its lines do not fit together; start anew.") from None
+            raise self._damaged("its lines do not fit together") from None
+
+    def _check(self, record: Summed, held: int) -> None:
+        """Check a sum's clients, and its contributions as far as that needs no table."""
+        known = range(len(self.configuration.clients))
+        if len(record.contributors) > len({i for i in record.contributors if i in known}):
+            raise ValueError("contributors that are no clients, or the same twice")
+        if isinstance(record.contributions, Shown):
+            record.contributions.check(record.index, record.contributors, held)
+
+    def _damaged(self, why: str) -> RunFolderError:
+        where = "the transcript" if self._path is None else str(self._path)
+        return RunFolderError(f"{where} is damaged: {why}; start anew.")
 
     def _contributions(self, record: Summed) -> Mapping[int, Statistics] | None:
         """Return the contributions to a sum, where it showed them and they were kept."""
@@ -261,7 +288,13 @@ class Transcript:
         layout = tuple((name, array.shape) for name, array in record.statistics.items())
         if sum(prod(shape) for _, shape in layout) != shown.size:
             raise ValueError("contributions of another layout than the total")
-        return Contributions(shown.clients, layout, lambda: self._tables.unpack(index, self._shown()))
+        return Contributions(shown.clients, lambda: StatisticsTable(layout, self._unpacked(index)))
+
+    def _unpacked(self, index: int) -> FloatArray:
+        try:
+            return self._tables.unpack(index, self._shown())
+        except (KeyError, ValueError):
+            raise self._damaged(f"the answers to sum {index} are not those that were written") from None
 
     def _shown(self) -> dict[int, Shown]:
         kept = {record.index: record.contributions for record in self.of(Summed)}

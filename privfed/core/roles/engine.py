@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from privfed.core.asking.question import ERRORS, Question
-from privfed.core.asking.statistics import Statistics
+from privfed.core.asking.statistics import Statistics, StatisticsTable
 from privfed.core.stored.codec import StateCodec
 from privfed.core.stored.messages import CODE, Refusal, encode
 from privfed.errors import FAILED, MessageError, PolicyError, StateError
@@ -58,6 +58,14 @@ Returns the statistics and how many rows were clipped into the question's ranges
 """
 
 
+TableAnswerer = Callable[[Question, int], tuple[StatisticsTable, Sequence[int]] | None]
+"""Answers a question for several simulated clients, given the index of the sum in the run.
+
+Returns their statistics, all in the question's ranges, and how many rows each has clipped; None where each is
+to be asked by itself, as where one refuses or fails.
+"""
+
+
 class ClientSide(Protocol):
     """A secure sum's client, as a pure function from state and request to next state and reply."""
 
@@ -73,6 +81,23 @@ class ClientSide(Protocol):
 
         Everything that depends on messages only is checked before the answerer is called. Calling it closes
         the sum: where the answerer refuses, the next state is the same as after an answer.
+        """
+
+
+@runtime_checkable
+class StepsTogether(Protocol):
+    """A side of which several simulated clients, alike but for state and rows, can do a step in one pass."""
+
+    def initial(self) -> Any:
+        """Return the state before the first request."""
+
+    def steps(
+        self, states: Sequence[Any], request: bytes, answerer: TableAnswerer
+    ) -> tuple[Any, list[bytes]] | None:
+        """Return the state that all have next, and their replies: what `ClientSide.step` gives for each.
+
+        Returns:
+            None where one of them would refuse: then nothing was changed, and each is asked by itself.
         """
 
 
@@ -139,13 +164,17 @@ class Client:
             StateError: the client's state or ledger cannot be read or stored, and no reply is sent. This
                 depends on its disk, never on its rows.
         """
-        with self._store.transaction() as transaction:
-            state = transaction.load()
-            if state is None:
-                state = self._side.initial()
-            state, reply = self._step(state, request)
-            transaction.save(state)
-        return reply
+        try:
+            with self._store.transaction() as transaction:
+                state = transaction.load()
+                if state is None:
+                    state = self._side.initial()
+                state, reply = self._step(state, request)
+                transaction.save(state)
+            return reply
+        except PolicyError as error:
+            # The store refuses the new state, as a journal with too many losses: nothing of it was kept.
+            return encode(Refusal(str(error)))
 
     def _step(self, state: Any, request: bytes) -> tuple[Any, bytes]:
         """Return the next state and the reply; after an error, those of a client that refuses to answer."""

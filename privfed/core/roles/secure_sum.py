@@ -6,9 +6,9 @@ generator that yields exchanges and is sent replies; the client side is a pure s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from privfed.core.agreed.agreement import Agreement, Signer
 from privfed.core.agreed.assumptions import Assumptions, Stage
@@ -43,6 +43,17 @@ class Session(Protocol):
 
     def close(self) -> Steps[None]:
         """Deliver what clients still wait for after the last sum, such as its total; more sums may follow."""
+
+
+@runtime_checkable
+class Relays(Protocol):
+    """A session that must keep more than totals, to go on in another process where it was."""
+
+    def relayed(self) -> bytes | None:
+        """Return what is to be kept of the last sum; None for nothing."""
+
+    def recall(self, relayed: Iterable[bytes]) -> None:
+        """Take what was kept of the sums so far, in order, before the session is opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True,
     """Base of all messages: a frozen struct whose tag is the class name."""
 
 
-class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A float64 array on the wire: shape, and little-endian C-order bytes."""
 
     shape: tuple[int, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privfed.core.asking.phases import Among, Cycle, Form, Near, Phase, Phases, Same, Shape, Within
 from privfed.core.roles.conversation import Setting
 from privfed.deep.algorithms.plan import Plan
+from privfed.deep.training.mixed import MixedUpdates
 from privfed.deep.training.regrouping import Regrouping
 from privfed.deep.training.rounds import MOST_CLUSTERS, AveragedUpdates, ClusterSizes, SketchedUpdates
 from privfed.questions.ranges import range_phases
@@ -72,6 +73,42 @@ class RoundForms:
         after = Among((Regrouping.none(), landmarks.form(number)))
         sums = (Phase(Form(AveragedUpdates, **common, after=after)),) if averages else ()
         return Cycle((Phase(sketches), *sums), forgets=_OF_A_ROUND)
+
+    def first_updates(self, metric: str, size: int, seed: int, slots: int) -> Phase:
+        """Return the question for the first round's whole updates (R-DPCFL)."""
+        form = Form(
+            SketchedUpdates,
+            **self._ranges,
+            training=self._plan.training(1),
+            models=self._models(1, 1),
+            structure=0,
+            choice="kept",
+            metric=metric,
+            numbered=True,
+            before=Regrouping.none(),
+            size=size,
+            seed=seed,
+        )
+        return Phase(Form(Slots, **self._ranges, inner=form, slots=slots) if slots else form)
+
+    def mixed(self, number: int, metric: str, models: Shape, mixture: Form) -> Phase:
+        """Return the question of a later round, in which clients draw, choose or keep (R-DPCFL)."""
+        none = Regrouping.none()
+        return Phase(
+            Form(
+                MixedUpdates,
+                **self._ranges,
+                training=self._plan.training(number),
+                models=models,
+                structure=1,
+                choice=Among(MixedUpdates.choices),
+                metric=metric,
+                numbered=True,
+                before=none,
+                after=none,
+                mixture=Same("mixture", mixture),
+            )
+        )
 
     def sizes(self, landmarks: Regroupings) -> Phase:
         """Return the question for the sizes of the clusters at the end."""

@@ -40,6 +40,11 @@ class Plan:
         sample_rate: chance of a row to be in a batch.
         max_grad_norm: that rows' gradients are clipped to.
         rows: public number of rows that sums of gradients are divided by.
+        first_rate: chance of a row to be in a batch of the first round; 0 for `sample_rate`. Without DP-SGD
+            anything but 0 takes all of a client's rows at once there.
+        trainings: how often a client trains by DP-SGD at most; 0 for once a round. More are for a run that is
+            resumed, whose clients have forgotten their clusters.
+        choice_noise: noise of choices among models under DP-SGD; 0 where clients choose nothing.
         rehearsal: noise repeats, and protects nobody.
     """
 
@@ -60,6 +65,9 @@ class Plan:
     sample_rate: float = 0.0
     max_grad_norm: float = 1.0
     rows: int = 1
+    first_rate: float = 0.0
+    trainings: int = 0
+    choice_noise: float = 0.0
     rehearsal: bool = False
 
     def training(self, round_number: int) -> Training:
@@ -70,7 +78,7 @@ class Plan:
             timed=self.timed,
             round=round_number,
             epochs=self.epochs,
-            batch_size=self.batch_size,
+            batch_size=None if self.first_rate and round_number == 1 else self.batch_size,
             learning_rate=self.learning_rate * self.learning_rate_decay ** (round_number - 1),
             max_update_norm=self.max_update_norm,
             by_rows=self.by_rows,
@@ -79,7 +87,9 @@ class Plan:
             sample_rate=self.sample_rate,
             max_grad_norm=self.max_grad_norm,
             rows=self.rows,
-            trainings=self.rounds,
+            trainings=self.trainings or self.rounds,
+            first_rate=self.first_rate if self.noise_multiplier else 0.0,
+            choice_noise=self.choice_noise,
             rehearsal=self.rehearsal,
         )
 

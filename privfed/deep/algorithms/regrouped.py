@@ -183,6 +183,33 @@ class RegroupedLearning:
         return (yield from server.end())
 
 
+def contributions(slots: Slots | None, total: Total, private: bool) -> list[Statistics]:
+    """Return each contribution to a sum, in the order of positions or in one that tells nothing.
+
+    Args:
+        slots: the question, where contributions come in slots; None where the sum shows them by name.
+        total: of the sum.
+        private: whether the total is noised.
+
+    Raises:
+        ArgumentError: the sum does not show contributions.
+    """
+    if slots is not None and not private:
+        return slots.contributions(total.statistics)
+    if slots is not None:
+        # Noise is in every slot: those are taken whose clusters stand out, as many as took part.
+        marks = total.statistics["origin"].max(axis=1)
+        taken = np.sort(np.argsort(-marks, kind="stable")[: len(total.contributors)])
+        found = total.statistics
+        return [Statistics(**{name: found[name][i] for name in found}) for i in taken]
+    if total.contributions is None:
+        raise ArgumentError(
+            'clusters are found by comparing updates, and this sum shows none; use merge="slotted", '
+            'or protocol="plain".'
+        )
+    return [one for _, one in sorted(total.contributions.items())]
+
+
 class _Server:
     """What the server keeps of a run: models, the number of their clustering, and the step to it."""
 
@@ -254,7 +281,7 @@ class _Server:
             weights=self._paid(sketch=share * (1.0 - ORIGIN_SHARE), origin=share * ORIGIN_SHARE),
             limits=self._paid(sketch=question.longest, origin=1.0),
         )
-        seen = self._contributions(slots, total)
+        seen = contributions(slots if self._algorithm.slotted else None, total, self._private)
         labels = np.array([one["origin"].argmax() for one in seen], dtype=np.intp)
         known = sketched(self.models, self._size, self._seed)
         updates = Updates(known[labels], np.stack([one["sketch"] for one in seen]), labels, len(self.models))
@@ -262,27 +289,6 @@ class _Server:
 
     def _paid(self, **words: float) -> Mapping[str, float] | None:
         return words if self._private else None
-
-    def _contributions(self, slots: Slots, total: Total) -> list[Statistics]:
-        """Return each contribution, in the order of positions or in one that tells nothing.
-
-        Raises:
-            ArgumentError: the sum does not show contributions.
-        """
-        if self._algorithm.slotted and not self._private:
-            return slots.contributions(total.statistics)
-        if self._algorithm.slotted:
-            # Noise is in every slot: those are taken whose clusters stand out, as many as took part.
-            marks = total.statistics["origin"].max(axis=1)
-            taken = np.sort(np.argsort(-marks, kind="stable")[: len(total.contributors)])
-            found = total.statistics
-            return [Statistics(**{name: found[name][i] for name in found}) for i in taken]
-        if total.contributions is None:
-            raise ArgumentError(
-                'clusters are found by comparing updates, and this sum shows none; use merge="slotted", '
-                'or protocol="plain".'
-            )
-        return [one for _, one in sorted(total.contributions.items())]
 
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:

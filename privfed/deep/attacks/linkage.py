@@ -120,7 +120,7 @@ class SketchLinkage(PassiveAttack[SketchLinks]):
     paper: ClassVar[str] = "updates of one client keep their direction: ours"
     adversary: ClassVar[str] = "passive server"
     view: ClassVar[str] = "sketches without names, over several rounds"
-    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl")
+    algorithms: ClassVar[tuple[str, ...]] = ("cfl", "dcfl", "rdpcfl")
     prior: ClassVar[str] = "none"
     defence: ClassVar[str] = "noise: DP-SGD or noised updates; FedAvg or IFCA, which need no sketches"
 

@@ -68,7 +68,7 @@ class ModelMembership(PassiveAttack[MembershipScores]):
     paper: ClassVar[str] = "Yeom et al. 2018; the loss before the training taken off: ours"
     adversary: ClassVar[str] = "passive server, or a client"
     view: ClassVar[str] = "the models that are sent to clients"
-    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl")
+    algorithms: ClassVar[tuple[str, ...]] = ("fedavg", "ifca", "cfl", "dcfl", "rdpcfl")
     prior: ClassVar[str] = "candidates with their labels"
     defence: ClassVar[str] = "DP-SGD, or noised updates; no secure sum hides the models"
     public_rows: ClassVar[int] = 2

@@ -44,7 +44,8 @@ class Propagation:
 
     Args:
         similarity: one of `SIMILARITIES`.
-        preference: similarity of an update to itself: lower for fewer clusters; None for the median of all.
+        preference: similarity of an update to itself: lower for fewer clusters; None for a quantile of all.
+        quantile: which one: 0.5 for the median of all pairs' similarities.
         damping: in [0.5, 1): share of the old messages in the new ones.
         max_iter: most steps.
         convergence_iter: steps without a change after which it has converged.
@@ -52,6 +53,7 @@ class Propagation:
 
     similarity: Similarity = "negative"
     preference: float | None = None
+    quantile: float = 0.5
     damping: float = 0.5
     max_iter: int = 1000
     convergence_iter: int = 15
@@ -59,6 +61,8 @@ class Propagation:
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
             raise ArgumentError(f"similarity must be one of {SIMILARITIES}, got {self.similarity!r}.")
+        if not 0.0 <= self.quantile <= 1.0:
+            raise ArgumentError(f"the quantile of preferences must lie in [0, 1], got {self.quantile}.")
         if not 0.5 <= self.damping < 1.0:
             raise ArgumentError(f"damping must lie in [0.5, 1), got damping={self.damping}.")
         if self.max_iter < 1 or self.convergence_iter < 1:
@@ -78,7 +82,7 @@ class Propagation:
         found = AffinityPropagation(
             affinity="precomputed",
             damping=self.damping,
-            preference=self.preference,
+            preference=self._preference(similarities, pairs),
             max_iter=self.max_iter,
             convergence_iter=self.convergence_iter,
             random_state=seed % 2**32,
@@ -90,3 +94,9 @@ class Propagation:
             except ConvergenceWarning:
                 return None
         return Clustering(found.labels_.astype(np.intp), found.cluster_centers_indices_.astype(np.intp))
+
+    def _preference(self, similarities: FloatArray, pairs: FloatArray) -> float:
+        """Return the similarity of an update to itself; the median is scikit-learn's, diagonal included."""
+        if self.preference is not None:
+            return self.preference
+        return float(np.median(similarities) if self.quantile == 0.5 else np.quantile(pairs, self.quantile))

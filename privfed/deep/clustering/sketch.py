@@ -1,8 +1,12 @@
 """Public random projections of updates: short sketches that keep distances (Johnson and Lindenstrauss 1984).
 
-A sketch is linear in the update, so that the sketch of a start and of an update give that of the end, and
-whoever knows the models can compute equations 1 and 2 of DCFL from sketches of updates. It hides nothing by
-itself: its numbers are chosen by a seed that everybody knows.
+A sketch is linear in the update up to rounding, so that the sketch of a start and of an update give that of
+the end, and whoever knows the models can compute equations 1 and 2 of DCFL from sketches of updates. It hides
+nothing by itself: its numbers are chosen by a seed that everybody knows.
+
+Law: a vector's sketch is the same to the last bit whatever is sketched beside it, in any order of additions.
+Its values are rounded to a grid of its own first, 2^-51 of its largest value times the number of values, so
+that all sums are of whole numbers below 2^53.
 """
 
 from __future__ import annotations
@@ -14,8 +18,11 @@ import numpy as np
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
 
-_BLOCK = 1 << 12
-"""Parameters that are projected at a time: the whole projection need not fit into memory."""
+_BLOCK = 1 << 22
+"""Entries of the projection that are held at a time."""
+
+_BITS = 51
+"""Of sums: one less than float64 has, and one for the sign."""
 
 
 def sketch_size(n_vectors: int, error: float, n_parameters: int) -> int:
@@ -23,8 +30,7 @@ def sketch_size(n_vectors: int, error: float, n_parameters: int) -> int:
 
     k >= 4 ln n / (error^2 / 2 - error^3 / 3) (Dasgupta and Gupta 2003, theorem 2.1, for squared distances:
     with probability at least 1 / n for a random projection; more numbers make it surer). Never more than
-    there are
-    parameters: then vectors stay as they are.
+    there are parameters: then vectors stay as they are.
 
     Raises:
         ArgumentError: error does not lie in (0, 1).
@@ -42,17 +48,31 @@ def sketched(vectors: FloatArray, size: int, seed: int) -> FloatArray:
     numbers as parameters the vectors are returned as they are.
 
     Args:
-        vectors: float64 of shape (n, n_parameters).
+        vectors: finite, float64 of shape (n, n_parameters).
         size: numbers of a sketch.
         seed: public.
     """
     n_parameters = vectors.shape[1]
     if size >= n_parameters:
         return vectors
-    total = np.zeros((len(vectors), size))
-    for first in range(0, n_parameters, _BLOCK):
-        part = vectors[:, first : first + _BLOCK]
-        rng = np.random.default_rng([seed, first])
-        signs = rng.integers(0, 2, size=(part.shape[1], size), dtype=np.int8)
-        total += part @ (2.0 * signs - 1.0)
-    return np.asarray(total / math.sqrt(size))
+    grid = _grid(vectors)
+    whole, total = np.rint(vectors / grid), np.zeros((len(vectors), size))
+    height = max(1, _BLOCK // size)
+    for first in range(0, n_parameters, height):
+        part = whole[:, first : first + height]
+        # With signs of 2 b - 1: twice what the ones add up to, less all.
+        total += 2.0 * (part @ _bits(part.shape[1], size, [seed, first])) - part.sum(axis=1, keepdims=True)
+    return np.asarray(total * (grid / math.sqrt(size)))
+
+
+def _grid(vectors: FloatArray) -> FloatArray:
+    """Return the step of each vector's grid, a power of two, float64 of shape (n, 1)."""
+    bits = _BITS - 1 - math.ceil(math.log2(vectors.shape[1]))
+    exponents = np.frexp(np.abs(vectors).max(axis=1, keepdims=True))[1]
+    return np.asarray(np.ldexp(1.0, np.maximum(exponents - bits, -1000)))
+
+
+def _bits(height: int, size: int, seed: list[int]) -> FloatArray:
+    """Return zeros and ones, float64 of shape (height, size)."""
+    drawn = np.frombuffer(np.random.default_rng(seed).bytes((height * size + 7) // 8), dtype=np.uint8)
+    return np.unpackbits(drawn)[: height * size].reshape(height, size).astype(np.float64)

@@ -99,9 +99,12 @@ class FederatedModel(ModelParameters, Saved):
     ) -> FederatedModel:
         """Finish the run in `run_dir` with the same clients; each trains again what it did before, to itself.
 
+        By DP-SGD none does, as that would be another release: clients have forgotten their clusters, join the
+        nearest again, and pay for what they train out of `Privacy(spare=...)`. Each keeps in the run's folder
+        what it has spent, so that it never trains more often than was agreed, however often a run is killed.
+
         Raises:
-            ResumeError: the run is another one, or by DP-SGD: what clients remembered is gone, and to train
-                again would be to spend again.
+            ResumeError: the run is another one, or by DP-SGD and nothing was kept for resuming it.
         """
         return self.fit_clients(self._gather(X, y, client_names), resume=True)
 
@@ -139,21 +142,31 @@ class FederatedModel(ModelParameters, Saved):
             self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
         )
         if resume and self._by_dp_sgd is not None and not self.federation_.finished:
-            raise ResumeError(
-                "a run by DP-SGD cannot be resumed: clients would train again with fresh noise, which "
-                "nothing pays for. Begin a new one in another folder, with what is left of the budget."
-            )
+            self._check_spare(self._by_dp_sgd)
         if resume and self._by_dp_sgd is None and clients.data is not None:
             remembered(self.federation_, clients, seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
         return self
 
+    @staticmethod
+    def _check_spare(privacy: Privacy) -> None:
+        """Check that trainings were kept for a resumed run, whose clients pay for what they train again.
+
+        Raises:
+            ResumeError: none were.
+        """
+        if not privacy.spare:
+            raise ResumeError(
+                "a run by DP-SGD without spare trainings cannot be resumed: clients would train again with "
+                "fresh noise, which nothing pays for. Begin another one in another folder, with "
+                "Privacy(spare=...) if it may be stopped: each resuming takes up to two trainings of it."
+            )
+
     def _planned(self, n_columns: int, seed: int) -> tuple[Plan, Algorithm[ModelsOutcome]]:
         """Check all words; return the plan and the algorithm."""
         self._check()
         plan = self._plan(seed)
-        if self._by_dp_sgd is not None:
-            check_model(plan, n_columns)
+        check_model(plan, n_columns)
         return plan, self._algorithm(plan)
 
     def request(self, clients: Clients, seed: int) -> FederationRequest:

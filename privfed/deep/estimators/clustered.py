@@ -21,6 +21,27 @@ from privfed.protocols.slotted import Slotted
 MERGES = ("slotted", "gathered")
 
 
+def check_merge(merge: str, protocol: SecureSum) -> bool:
+    """Check that a protocol shows updates as `merge` says; return whether they come in slots.
+
+    Raises:
+        ArgumentError: it does not, or there is no such way to merge.
+    """
+    if merge not in MERGES:
+        raise ArgumentError(f"merge must be one of {MERGES}, got merge={merge!r}.")
+    slotted = merge == "slotted"
+    if slotted and not isinstance(protocol, Slotted):
+        raise ArgumentError(
+            'merge="slotted" needs slots: pass protocol="masked", or Slotted(Masked(...), sums=rounds).'
+        )
+    if not slotted and protocol.reveals != "contributions":
+        raise ArgumentError(
+            'merge="gathered" needs every client\'s update, and this sum does not show them; use '
+            'merge="slotted", or protocol="plain".'
+        )
+    return slotted
+
+
 @parameters
 class FedAvg(FederatedModel):
     """One model for all clients (McMahan et al. 2017): the mean of what they train, in one sum a round.
@@ -66,20 +87,9 @@ class _Regrouped(Comparing, FederatedModel):
         raise NotImplementedError
 
     def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
-        if self.merge not in MERGES:
-            raise ArgumentError(f"merge must be one of {MERGES}, got merge={self.merge!r}.")
         if self.sketch_error is not None:
             check_number("sketch_error", self.sketch_error, 0.0, 1.0, open_low=True, open_high=True)
-        slotted = self.merge == "slotted"
-        if slotted and not isinstance(self._secure_sum(), Slotted):
-            raise ArgumentError(
-                'merge="slotted" needs slots: pass protocol="masked", or Slotted(Masked(...), sums=rounds).'
-            )
-        if not slotted and self._secure_sum().reveals != "contributions":
-            raise ArgumentError(
-                'merge="gathered" needs every client\'s update, and this sum does not show them; use '
-                'merge="slotted", or protocol="plain".'
-            )
+        slotted = check_merge(self.merge, self._secure_sum())
         return RegroupedLearning(
             plan=plan, rule=self._rule(), sketch_error=self.sketch_error, slotted=slotted
         )
@@ -129,11 +139,21 @@ class DCFL(Distances, _Regrouped):
     )
     preference: float | None = parameter(
         default=None,
-        text="of affinity propagation: lower for fewer clusters; None takes the median similarity.",
+        text="of affinity propagation: lower for fewer clusters; None takes `preference_quantile`.",
+    )
+    preference_quantile: float = parameter(
+        default=0.5,
+        text="of affinity propagation: which quantile of the pairs' similarities is the preference: 0.5 for "
+        "the median, as usual; more for more clusters, where models lie farther apart than updates reach.",
     )
     damping: float = parameter(default=0.5, text="of affinity propagation, in [0.5, 1).")
     cluster_after: int = parameter(default=0, text="rounds before the first clustering; 0 as published.")
 
     def _rule(self) -> Rule:
-        words = Propagation(similarity=self.similarity, preference=self.preference, damping=self.damping)
+        words = Propagation(
+            similarity=self.similarity,
+            preference=self.preference,
+            quantile=self.preference_quantile,
+            damping=self.damping,
+        )
         return PropagationRule(metric=self.metric, propagation=words, after=self.cluster_after)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
-from privfed.core.values.steps import MOST_NOISE
+from privfed.core.values.steps import MOST_NOISE, SampledSteps
 from privfed.deep.algorithms.plan import Plan
 from privfed.deep.training.local import TIMES
+from privfed.deep.training.probing import check_repeats, private_trainer_of
 from privfed.deep.training.trainer import MODELS
 from privfed.errors import ArgumentError, BudgetError, PrivacyError
 from privfed.estimators.common.checks import check_integer, check_number
 from privfed.privacy.privacy import Privacy
-from privfed.privacy.sampled import epsilon_of, noise_for
+from privfed.privacy.sampled import epsilon_of_fit, noise_of_fit
 
 LAST_ROUND = 2.0**20
 """Latest time of a row."""
@@ -128,6 +131,7 @@ def plan_of(words: Mapping[str, Any], seed: int, sampled: bool) -> Plan:
         by_rows=words["weighting"] == "rows",
         seed=seed,
         sampled=sampled,
+        first_rate=words.get("first_rate", 0.0),
     )
 
 
@@ -138,44 +142,52 @@ def noised_plan(words: Mapping[str, Any], privacy: Privacy, seed: int, sampled: 
         BudgetError: the given noise is too little for all rounds; nothing is asked.
         PrivacyError: no noise is enough.
     """
-    rate, rounds = float(words["sample_rate"]), words["rounds"]
-    steps = max(1, round(words["epochs"] / rate))
     multiplier = words["noise_multiplier"]
-    if multiplier is None:
-        multiplier = noise_for(privacy.epsilon, privacy.delta, rate, steps * rounds)
-    allowed = _affordable(float(multiplier), rate, steps, rounds, privacy)
-    if allowed < rounds:
-        raise BudgetError(
-            f"noise_multiplier={multiplier:g} pays for {allowed} of {rounds} rounds under epsilon="
-            f"{privacy.epsilon:g} and delta={privacy.delta:g}; nothing was trained. Take rounds={allowed}, "
-            "more noise, or noise_multiplier=None for as much as is needed."
-        )
-    return replace(
+    plan = replace(
         plan_of(words, seed, sampled),
-        noise_multiplier=float(multiplier),
-        sample_rate=rate,
+        noise_multiplier=1.0 if multiplier is None else float(multiplier),
+        sample_rate=float(words["sample_rate"]),
         max_grad_norm=float(words["max_grad_norm"]),
         rows=words["rows_per_client"],
+        trainings=math.ceil(words["rounds"] / (1.0 - privacy.spare)),
+        choice_noise=words.get("choice_noise", 0.0),
         rehearsal=privacy.noise_seed is not None,
     )
+    steps = plan.training(1).sampled_steps
+    if multiplier is None:
+        found = noise_of_fit(privacy.epsilon, privacy.delta, steps)
+        return replace(plan, noise_multiplier=found)
+    allowed = _affordable(steps, privacy)
+    if allowed < steps.trainings:
+        kept = f", of which {steps.trainings - plan.rounds} are spare" if privacy.spare else ""
+        raise BudgetError(
+            f"noise_multiplier={multiplier:g} pays for {allowed} of {steps.trainings} rounds{kept}, under "
+            f"epsilon={privacy.epsilon:g} and delta={privacy.delta:g}; nothing was trained. Take fewer "
+            "rounds, more noise, or noise_multiplier=None for as much as is needed."
+        )
+    return plan
 
 
 def check_model(plan: Plan, n_columns: int) -> None:
-    """Check, on a row that nobody holds, that a model has a gradient for each row: clients show no error.
+    """Check, on rows that nobody holds, that training repeats, and that a row's gradient is its own.
 
     Raises:
-        PrivacyError: it has none.
+        ArgumentError: training does not repeat.
+        PrivacyError: with DP-SGD, a row has no gradient of its own.
     """
-    trainer = plan.trainer(n_columns)
-    start, width = plan.starts(n_columns, 1)[0], n_columns - TIMES * plan.timed
-    trainer.gradients(start, np.zeros((1, width)), np.zeros(1, dtype=np.int64))
+    words = plan.model, n_columns - TIMES * plan.timed, plan.n_classes
+    if plan.noise_multiplier:
+        private_trainer_of(*words)
+    else:
+        check_repeats(*words)
 
 
-def _affordable(multiplier: float, rate: float, steps: int, rounds: int, privacy: Privacy) -> int:
-    """Return how many rounds, up to those planned, are within the claim."""
-    low, high = 0, rounds
+def _affordable(steps: SampledSteps, privacy: Privacy) -> int:
+    """Return how many trainings, up to those planned, are within the claim."""
+    low, high = 0, steps.trainings
     while low < high:
         middle = (low + high + 1) // 2
-        within = epsilon_of(multiplier, rate, steps * middle, privacy.delta) <= privacy.epsilon
+        fewer = msgspec.structs.replace(steps, trainings=middle)
+        within = epsilon_of_fit(fewer, privacy.delta) <= privacy.epsilon
         low, high = (middle, high) if within else (low, middle - 1)
     return low

@@ -1,6 +1,6 @@
 """DP-SGD on one client's rows, with noise that is exact on a grid (Abadi et al. 2016, arXiv 1607.00133).
 
-Each step draws a batch (each row with chance `sample_rate`), clips each row's gradient to `max_grad_norm` C,
+Each step draws a batch (each row with chance `rate`), clips each row's gradient to `max_grad_norm` C,
 truncates it toward zero to multiples of a power-of-two step (about C 2^-38), sums, and adds discrete Gaussian
 noise to the sum: whole numbers, which add up exactly. The release is that of a Poisson-sampled Gaussian of
 `noise_multiplier` and of post-processing alone, where sigma^2 is (noise_multiplier C (1 + 2^-10))^2 + 9 in
@@ -60,7 +60,7 @@ class Words(Protocol):
         """Ratio of the noise's standard deviation to the clipping norm."""
 
     @property
-    def sample_rate(self) -> float:
+    def rate(self) -> float:
         """Chance of each row to be in a batch."""
 
     @property
@@ -98,9 +98,9 @@ def private_sgd(
     step = 2.0 ** (math.frexp(words.max_grad_norm / STEPS)[1] - 1)
     reach = words.max_grad_norm / step * CHARGED
     sigma = max(LEAST_SIGMA, math.sqrt((words.noise_multiplier * reach) ** 2 + ROUNDING_VARIANCE))
-    scale = words.learning_rate * step / (words.sample_rate * words.rows)
+    scale = words.learning_rate * step / (words.rate * words.rows)
     for _ in range(words.steps):
-        batch = _sampled(len(features), words.sample_rate, source)
+        batch = _sampled(len(features), words.rate, source)
         places = _places(int(batch.sum()), len(found), source)
         own = features[batch], labels[batch]
         total = _clipped_sum(trainer, found, *own, places, words.max_grad_norm, step)
@@ -137,14 +137,16 @@ def _clipped_sum(
     """Return the sum of the rows' gradients, each clipped and truncated, in steps; exact below 2^24 rows."""
     total, size = np.zeros(len(model), dtype=np.int64), _n_places(len(model))
     block, classes = np.zeros((size, features.shape[1])), np.zeros(size, dtype=np.int64)
-    for rows in _blocks(places):
+    for rows in blocks(places):
         block[:], classes[:] = 0.0, 0
         block[places[rows]], classes[places[rows]] = features[rows], labels[rows]
-        total += _in_steps(trainer, model, block, classes, places[rows], limit, step).sum(axis=0)
+        found = _in_steps(trainer, model, block, classes, places[rows], limit, step)
+        # Whole numbers below 2^53 in all, so that float64 adds them up exactly.
+        total += found.sum(axis=0).astype(np.int64)
     return total
 
 
-def _blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+def blocks(places: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
     """Return the rows of each block: of each place the first rows, then the second ones, and so on."""
     order = np.argsort(places, kind="stable")
     begins = np.searchsorted(places[order], places[order], side="left")
@@ -160,16 +162,17 @@ def _in_steps(
     held: npt.NDArray[np.intp],
     limit: float,
     step: float,
-) -> Integers:
-    """Return the clipped and truncated gradients of the places that hold a row, in steps."""
-    rows = _own_gradients(trainer, model, block, classes, held)
+) -> FloatArray:
+    """Return the clipped and truncated gradients of the places that hold a row, whole numbers of steps."""
+    rows = _own_gradients(trainer, model, block, classes, held)[held]
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        # A row whose gradient is no number, or longer than numbers go, adds nothing.
-        rows = np.where(np.isfinite(lengths), rows, 0.0)
-        lengths = np.where(np.isfinite(lengths), lengths, 0.0)
-    rows = rows * np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
-    return np.asarray(np.trunc(rows[held] / step).astype(np.int64))
+    # A row whose gradient is no number, or longer than numbers go, adds nothing.
+    none = ~np.isfinite(lengths[:, 0])
+    rows[none], lengths[none] = 0.0, 0.0
+    rows *= np.minimum(1.0, limit * (1.0 - 2.0**-40) / np.maximum(lengths, limit * 2.0**-60))
+    rows /= step
+    return np.trunc(rows, out=rows)
 
 
 def _own_gradients(

@@ -15,6 +15,7 @@ from privfed.core.asking.question import ClientData, Part, register
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.steps import SampledSteps
 from privfed.deep.training.dp_sgd import private_sgd
+from privfed.deep.training.probing import private_trainer_of
 from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
 from privfed.errors import ArgumentError, DataError
 from privfed.privacy.sampler import RehearsalBits, SecureBits
@@ -44,6 +45,8 @@ class Training(Part):
         max_grad_norm: L2 norm that each row's gradient is clipped to.
         rows: number that sums of gradients are divided by, times `sample_rate`: public, the same for all.
         trainings: how often a client trains in a fit at most.
+        first_rate: in place of `sample_rate` in the first round; 0 for the same.
+        choice_noise: of choices among models under DP-SGD (`privfed.deep.training.choosing`).
         rehearsal: draw batches and noise from the simulation's generator: they repeat, and protect nobody.
     """
 
@@ -62,6 +65,8 @@ class Training(Part):
     max_grad_norm: float = 1.0
     rows: int = 1
     trainings: int = 0
+    first_rate: float = 0.0
+    choice_noise: float = 0.0
     rehearsal: bool = False
 
     def __post_init__(self) -> None:
@@ -84,6 +89,10 @@ class Training(Part):
             raise ArgumentError("DP-SGD counts all clients alike, since numbers of rows are not noised.")
         if not 2.0**-40 <= self.sample_rate <= 1.0:
             raise ArgumentError(f"sample_rate must lie in [2**-40, 1], got sample_rate={self.sample_rate}.")
+        if not (self.first_rate == 0.0 or 2.0**-40 <= self.first_rate <= 1.0):
+            raise ArgumentError(
+                f"first_rate must be 0 or lie in [2**-40, 1], got first_rate={self.first_rate}."
+            )
         _ = self.sampled_steps
 
     @property
@@ -92,9 +101,18 @@ class Training(Part):
         return self.noise_multiplier != 0.0
 
     @property
+    def rate(self) -> float:
+        """Chance of each row to be in a batch of DP-SGD in this round."""
+        return self.first_rate if self.first_rate and self.round == 1 else self.sample_rate
+
+    @property
     def steps(self) -> int:
-        """Steps of a client's DP-SGD in a round: as many as give `epochs` expected passes."""
-        return max(1, round(self.epochs / self.sample_rate))
+        """Steps of a client's DP-SGD in this round."""
+        return self._steps_at(self.rate)
+
+    def _steps_at(self, rate: float) -> int:
+        """Return as many steps as give `epochs` expected passes."""
+        return max(1, round(self.epochs / rate))
 
     @property
     def sampled_steps(self) -> SampledSteps:
@@ -107,8 +125,11 @@ class Training(Part):
             noise_multiplier=self.noise_multiplier,
             sample_rate=self.sample_rate,
             max_grad_norm=self.max_grad_norm,
-            steps=self.steps,
+            steps=self._steps_at(self.sample_rate),
             trainings=self.trainings,
+            first_rate=self.first_rate,
+            first_steps=self._steps_at(self.first_rate) if self.first_rate else 0,
+            choice_noise=self.choice_noise,
         )
 
     @property
@@ -118,8 +139,13 @@ class Training(Part):
         return Declaration(can_fail=self.model in MODELS.added(), trained=trained)
 
     def trainer(self, n_columns: int) -> Trainer:
-        """Return the model of rows with so many columns."""
-        return trainer_of(self.model, n_columns - TIMES * self.timed, self.n_classes)
+        """Return the model of rows with so many columns.
+
+        Raises:
+            PrivacyError: with DP-SGD, its gradients are not each a row's own.
+        """
+        of_model = private_trainer_of if self.private else trainer_of
+        return of_model(self.model, n_columns - TIMES * self.timed, self.n_classes)
 
     def rows_of(self, client: ClientData) -> tuple[FloatArray, Labels]:
         """Return the rows that a client holds in this round, and their labels.

@@ -2,7 +2,7 @@
 
 It lies in the cache of the client's data. A run that is resumed rebuilds it: each client answers the recorded
 questions again, to itself (`privfed.deep.estimators.base`). With DP-SGD that would be another, unpaid
-release: such a run is not resumed.
+release: there a client joins anew, and pays.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Memory:
         origin: cluster whose model it trained from then.
         update: how far training moved that model, clipped.
         start: that model.
+        sketch: size, seed and sketch of `update`, where it sent one.
+        first: its update of the first round.
         trainings: how often it trained with DP-SGD, joining included.
         labels: round -> its cluster at the end of the round.
     """
@@ -36,6 +38,8 @@ class Memory:
     origin: int = -1
     update: FloatArray | None = None
     start: FloatArray | None = None
+    sketch: tuple[int, int, FloatArray] | None = None
+    first: FloatArray | None = None
     trainings: int = 0
     labels: dict[int, int] = field(default_factory=dict)
 

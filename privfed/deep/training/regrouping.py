@@ -12,6 +12,7 @@ whose.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -101,10 +102,28 @@ class Regrouping(Part):
             return
         if memory.update is None or memory.start is None:
             return
-        size = self.landmarks.shape[1]
-        known = sketched(np.stack([memory.update, memory.start, *self.models]), size, self.seed)
-        origins = known[2:][self.origins.astype(np.intp)]
+        update, start, models = self._sketches(memory, memory.update, memory.start)
+        origins = models[self.origins.astype(np.intp)]
         ends = origins + self.landmarks
-        found = distances_to(origins, ends, known[1], known[1] + known[0], self.metric)
+        found = distances_to(origins, ends, start, start + update, self.metric)
         memory.label, memory.structure = int(self.labels[int(found.argmin())]), self.before + 1
         memory.labels[self.round] = memory.label
+
+    def _sketches(
+        self, memory: Memory, update: FloatArray, start: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the sketches of a client's update, of the model it started from, and of all models."""
+        size = self.landmarks.shape[1]
+        models = _of_models(self.models.tobytes(), self.models.shape[1], size, self.seed)
+        own = memory.sketch
+        if own is None or own[:2] != (size, self.seed):
+            own = (size, self.seed, sketched(update[None], size, self.seed)[0])
+        among = np.flatnonzero((self.models == start).all(axis=1))
+        known = models[among[0]] if among.size else sketched(start[None], size, self.seed)[0]
+        return own[2], known, models
+
+
+@lru_cache(maxsize=4)
+def _of_models(models: bytes, n_parameters: int, size: int, seed: int) -> FloatArray:
+    """Return the sketches of models: they take long, and simulated clients need the same ones."""
+    return sketched(np.frombuffer(models).reshape(-1, n_parameters), size, seed)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,8 +40,8 @@ LONGEST_SKETCH = 2.0
 
 MOST_CLUSTERS = 1 << 12
 
-Choice = Literal["kept", "lowest-loss"]
 CHOICES = ("kept", "lowest-loss")
+"""How a client finds its cluster (`Round`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,6 +61,7 @@ class Round(Question):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    choices: ClassVar[tuple[str, ...]] = CHOICES
     alternative: ClassVar[str] = (
         'At unit "record" use DP-SGD (an estimator of privfed.deep), or unit="client".'
     )
@@ -77,12 +78,12 @@ class Round(Question):
             raise ArgumentError(f"models must be a table of 1 to {MOST_CLUSTERS}, got {self.models.shape}.")
         if not np.isfinite(self.models).all():
             raise ArgumentError("models must be finite; lower the learning rate, or clip updates.")
-        if self.choice not in CHOICES or self.metric not in METRICS:
+        if self.choice not in self.choices or self.metric not in METRICS:
             raise ArgumentError(
-                f"choice must be one of {CHOICES} and metric one of {METRICS}, got {self.choice!r} and "
+                f"choice must be one of {self.choices} and metric one of {METRICS}, got {self.choice!r} and "
                 f"{self.metric!r}."
             )
-        if self.training.private and self.choice != "kept":
+        if self.training.private and self.choice == "lowest-loss":
             raise ArgumentError("DP-SGD does not cover a choice by the loss on exact rows; keep clusters.")
 
     def answer_coarsely(
@@ -115,7 +116,8 @@ class Round(Question):
         memory.structure, memory.origin = self.structure, memory.label
         memory.start = self.models[memory.label]
         memory.update = self._update(client, memory, memory.start, generator)
-        memory.round = self.training.round
+        memory.round, memory.sketch = self.training.round, None
+        memory.first = memory.update if memory.round == 1 else memory.first
         memory.labels[memory.round] = memory.label
         return memory
 
@@ -127,11 +129,24 @@ class Round(Question):
             return self._cheapest(client)
         if memory.structure == self.structure or (self.numbered and 0 <= memory.label < len(self.models)):
             return memory.label
+        self._check_joins(memory)
         average = self._average
         update = self._update(client, memory, average, generator)
         starts = np.broadcast_to(average, self.models.shape)
         nearest = distances_to(starts, self.models, average, average + update, self.metric)
         return int(nearest.argmin())
+
+    def _check_joins(self, memory: Memory) -> None:
+        """Check that a client that trains by DP-SGD joins only after a round that it was not asked in.
+
+        Joining trains twice, which it pays for in such a round only (`privfed.privacy.stepped`). A client
+        that trained in the round before is told of every new clustering, so that it need not join.
+
+        Raises:
+            PolicyError: the server claims clusters that it did not tell of.
+        """
+        if self.training.private and self.training.round <= max(memory.round, 0) + 1:
+            raise PolicyError("policy:budget")
 
     def _cheapest(self, client: ClientData) -> int:
         trainer = self.training.trainer(client.n_features)
@@ -210,13 +225,18 @@ class SketchedUpdates(Round):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients, one after the other."""
-        return [self._sketch(self.trained(client, generators[i])) for i, client in enumerate(clients)]
+        memories = [self.trained(client, generators[i]) for i, client in enumerate(clients)]
+        nothing = np.zeros(self.models.shape[1])
+        updates = [nothing if one.update is None else one.update for one in memories]
+        # All at once: drawing the projection takes most of the time.
+        table = np.reshape(updates, (len(updates), len(nothing)))
+        sketches = sketched(table, self.size, self.seed)
+        return [self._sketch(*pair) for pair in zip(memories, sketches, strict=True)]
 
-    def _sketch(self, memory: Memory) -> Statistics:
+    def _sketch(self, memory: Memory, sketch: FloatArray) -> Statistics:
         origin = np.zeros(len(self.models))
         origin[memory.origin] = 1.0
-        update = np.zeros(self.models.shape[1]) if memory.update is None else memory.update
-        sketch = sketched(update[None], self.size, self.seed)[0]
+        memory.sketch = (self.size, self.seed, sketch)
         length, limit = float(np.linalg.norm(sketch)), self.longest * (1.0 - 2.0**-40)
         return Statistics(sketch=sketch * min(1.0, limit / length) if length else sketch, origin=origin)
 

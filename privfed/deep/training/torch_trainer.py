@@ -2,6 +2,8 @@
 
 The module is given rows of flat features (n_rows, n_features), as float64: begin with `torch.nn.Unflatten`
 where it wants images. It runs in evaluation mode, so that equal arguments give equal results: dropout is off.
+A module that draws all the same, or carries one row into another one's gradient, is refused before a fit
+(`privfed.deep.training.probing`).
 Statistics over a batch (BatchNorm) are refused: they would carry one row into another one's gradient, and are
 no parameters; take GroupNorm or LayerNorm. Rows' own gradients are those of Opacus' `GradSampleModule`.
 """
@@ -19,6 +21,7 @@ from opacus import GradSampleModule
 from opacus.validators import ModuleValidator
 
 from privfed.core.values.domain import FloatArray
+from privfed.deep.training.described import described
 from privfed.deep.training.trainer import MODELS, Labels
 from privfed.errors import ArgumentError, PrivacyError
 
@@ -62,9 +65,9 @@ class TorchTrainer:
 
     @property
     def name(self) -> str:
-        """Name that follows from what the module is, its first parameters and its loss."""
-        loss = getattr(self._loss, "__qualname__", repr(self._loss))
-        what = repr(self._module).encode() + self._start.tobytes() + f"{loss}".encode()
+        """Name that follows from the module, its first parameters and its loss, code included."""
+        module, loss = (described(one, torch.nn.Module) for one in (self._module, self._loss))
+        what = module + self._start.tobytes() + loss
         return f"torch-{hashlib.sha256(what).hexdigest()[:16]}"
 
     def register(self) -> str:
@@ -120,14 +123,15 @@ class TorchTrainer:
         return self._by_rows(self._with_rows, torch.tensor(features), torch.tensor(labels))
 
     def _for_rows(self) -> Any:
-        # Opacus looks at modules in training mode only; what draws at random stays off.
         twin = copy.deepcopy(self._module).train()
-        for layer in twin.modules():
-            if not any(True for _ in layer.parameters()):
-                layer.eval()
         errors = ModuleValidator.validate(twin, strict=False)
         if errors:
             raise PrivacyError(f"DP-SGD needs each row's own gradient, and Opacus has none: {errors[0]}")
+        for layer in twin.modules():
+            # Opacus looks at layers with parameters in training mode only; everything else stays as in
+            # evaluation, so that a module that asks its own `training` before it draws does not draw. A layer
+            # with parameters that does is refused (`privfed.deep.training.probing`).
+            layer.training = any(one.requires_grad for one in layer.parameters(recurse=False))
         return GradSampleModule(twin, loss_reduction="sum")
 
     def _by_rows(self, module: Any, features: Any, labels: Any) -> FloatArray:
@@ -139,12 +143,16 @@ class TorchTrainer:
             return np.zeros((0, self.n_parameters))
         # Hooks on gradients warn where no input asks for one.
         self._each(module(features.requires_grad_()), labels).sum().backward()
-        parts = [
-            one.grad_sample.detach().reshape(len(features), -1).numpy()
-            for one in module.parameters()
-            if one.requires_grad
-        ]
-        return np.concatenate(parts, axis=1)
+        trained = [one for one in module.parameters() if one.requires_grad]
+        return np.concatenate([self._of_rows(one, len(features)) for one in trained], axis=1)
+
+    @staticmethod
+    def _of_rows(parameter: Any, n_rows: int) -> FloatArray:
+        """Return the rows' gradients of a parameter, zeros for one that nothing uses."""
+        found = parameter.grad_sample
+        if found is None:
+            return np.zeros((n_rows, parameter.numel()))
+        return np.asarray(found.detach().reshape(n_rows, -1).numpy())
 
     def losses(self, parameters: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         """Return each row's loss."""

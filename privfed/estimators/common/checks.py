@@ -54,8 +54,10 @@ def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
         ArgumentError: the name is unknown, or the array has another shape or is not finite.
     """
     if isinstance(init, str):
-        if init not in ("coreset", "kfed", "random"):
-            raise ArgumentError(f'init must be "coreset", "kfed", "random" or an array, got {init!r}.')
+        if init not in ("coreset", "nested", "kfed", "random"):
+            raise ArgumentError(
+                f'init must be "coreset", "nested", "kfed", "random" or an array, got {init!r}.'
+            )
         return init
     try:
         centers: FloatArray = frozen_array(init)

@@ -108,8 +108,8 @@ class Starts:
     n_init: int = parameter(default=1, text="restarts, of which the best is kept; by inertia.")
     init: Any = parameter(
         default="coreset",
-        text='how starting centers are found; "coreset", "kfed", "random", or given by an array of shape '
-        "(n_clusters, n_features).",
+        text='how starting centers are found; "coreset", "nested" (the same cells in each fit, for rows that '
+        'are fitted again), "kfed", "random", or given by an array of shape (n_clusters, n_features).',
     )
 
 

@@ -6,6 +6,7 @@ Both give the same bits, so that it makes no difference to any result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +18,22 @@ BUDGET = 0.3
 _A_STEP, _A_DISTANCE = 1e-4, 4e-9
 """Estimated seconds of an interpreted step, and of each of its distances: as measured with 2 columns."""
 
-Compiled = Callable[..., None]
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The compiled kernel.
+
+    Args:
+        step: `privfed.numerics.kernels.compiled.step`.
+        distances: `privfed.numerics.kernels.distances.distances`.
+    """
+
+    step: Callable[..., None]
+    distances: Callable[..., None]
+
+    def __call__(self, *arguments: Any) -> None:
+        """Do a step."""
+        self.step(*arguments)
 
 
 class Choice:
@@ -35,7 +51,7 @@ class Choice:
         self._compiled: Compiled | None = None
 
     def compiled(self, n_rows: int, n_centers: int, n_features: int) -> Compiled | None:
-        """Return the compiled step for some more work, or None while the interpreted one is to do it."""
+        """Return the compiled kernel for some more work, or None while the interpreted one is to do it."""
         if self._loaded:
             return self._compiled
         self._left -= _A_STEP + _A_DISTANCE * n_rows * n_centers * (1.0 + n_features / 32.0)
@@ -45,11 +61,19 @@ class Choice:
 
 
 def load() -> Compiled | None:
-    """Return the compiled step; None where numba is not installed, or does not know this Python."""
+    """Return the compiled kernel, or None.
+
+    None where numba is not installed, or does not know this Python, or would read its machine code from where
+    others can write (`privfed.numerics.kernels.machine_code`).
+    """
     if find_spec("numba") is None:
         return None
     try:
-        from privfed.numerics.kernels import compiled
+        from privfed.numerics.kernels import machine_code
+
+        if not machine_code.may_be_read():
+            return None
+        from privfed.numerics.kernels import compiled, distances
     except (ImportError, SystemError, AttributeError, RuntimeError):
         # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
         return None
@@ -66,7 +90,7 @@ def load() -> Compiled | None:
             for pool, threads in several:
                 pool.set_num_threads(threads)
 
-    return on_one_thread
+    return Compiled(on_one_thread, distances.distances)
 
 
 CHOICE = Choice()

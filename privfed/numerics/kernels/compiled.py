@@ -27,9 +27,18 @@ _SINGLE = 2.0**-24
 _UP, _DOWN = 1.0 + 2.0**-40, 1.0 - 2.0**-22
 """Factors that outweigh the rounding of a bound in float64, and of one that is kept in float32."""
 
-_LEAST = 1e-140
-"""Below this size squares underflow, and bounds are not trusted."""
+_LEAST, _MOST = 1e-140, 1e100
+"""Centers that lie closer together, or further apart, are compared by the law: elsewhere neither the squares
+of scores nor those of the law under- or overflow."""
+_NEAREST, _FURTHEST = 1e-30, 1e37
+"""Bounds outside are not kept: as float32 they would overflow, or lose digits."""
+_WORN = 2.0**16
+"""Bounds begin anew once centers have moved so many times as far as anything lies apart, as they would say
+little, and what is added to a path might be lost."""
 _BLOCK_ROWS = 256
+
+_MOST_FEATURES = 1 << 20
+"""Most columns for which a score's error is within its bound: 2 (d + 3) u / (1 - d u) < 2.2 (d + 4) u."""
 
 _FARTHEST = 1e36
 """Scaled squared length above which float32 might overflow: such rows are decided by the law."""
@@ -70,6 +79,12 @@ def _shift(rows, pending, n_pending, origin, scale, out, squares):
 
 
 @njit(cache=True)
+def _kept(bound):
+    """Return a bound as float32 may keep it: rounded down, or one that decides nothing."""
+    return bound * _DOWN if _NEAREST < bound < _FURTHEST else -1.0
+
+
+@njit(cache=True)
 def _moved(own, before, drift, far, moves):
     """Add the centers' movements to the bounds' paths; say whether any center moved."""
     k, d = own.shape
@@ -80,7 +95,7 @@ def _moved(own, before, drift, far, moves):
             same = same and own[j, t] == before[j, t]
         if same:
             continue
-        any_moved, moves[j] = True, _apart(own, j, before, j) * _UP
+        any_moved, moves[j] = True, _apart(own, j, before, j) * (_UP + d * _UNIT)
         if moves[j] > most:
             most, second, which = moves[j], most, j
         elif moves[j] > second:
@@ -126,7 +141,7 @@ def _prepared(own, origin, single, double):
         origin[t] = total
         for j in range(k):
             largest = max(largest, abs(own[j, t] - total))
-    if not _LEAST < largest < 1.0 / _LEAST:
+    if not _LEAST < largest < _MOST or d > _MOST_FEATURES:
         return 1.0, 0.0, False
     # A power of two: scaling is exact.
     scale = 2.0 ** -np.ceil(np.log2(largest))
@@ -174,9 +189,9 @@ def _measured(lengths, longest, scale, d, n_pending, least, next_least, margins,
 
 
 @njit(cache=True)
-def _decide(rows, pending, n_pending, own, scale, longest, origin, short, squares, work, best, first, second):
+def _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second):
     """Decide rows by scores, and by the law where these are too close; distances as `_decide_few`."""
-    block, products, scores, least, next_least, lengths, margins = work
+    origin, short, squares, block, products, scores, least, next_least, lengths, margins = work
     _shift(rows, pending, n_pending, origin, scale, block, lengths)
     for i in range(n_pending):
         if not lengths[i] < _FARTHEST:
@@ -216,8 +231,17 @@ def _add(rows, start, stop, labels, changed, sums):
 
 
 @njit(cache=True)
-def _begin(s, own, origin, start, stop, labels, before, drift, far, known, origins, reaches, counts, sums):
+def _renew(start, stop, gaps, lowers, drift, far):
+    """Forget a client's bounds, and the paths that they are relative to."""
+    drift[:], far[:] = 0.0, 0.0
+    for r in range(start, stop):
+        gaps[r], lowers[r] = -1.0, -1.0
+
+
+@njit(cache=True)
+def _begin(s, own, origin, start, stop, state):
     """Set the state of a client that was not asked before."""
+    labels, before, drift, far, known, origins, reaches, counts, sums = state
     known[s], reaches[s] = True, 0.0
     for j in range(len(own)):
         drift[s, j], far[s, j], counts[s, j] = 0.0, 0.0, 0.0
@@ -232,31 +256,12 @@ def _begin(s, own, origin, start, stop, labels, before, drift, far, known, origi
 _table = types.Array(types.float64, 2, "C", readonly=True)
 _cube = types.Array(types.float64, 3, "C", readonly=True)
 _places = types.Array(types.int64, 1, "C", readonly=True)
-_flags = types.boolean[::1]
+_list, _lists, _sets = types.float64[::1], types.float64[:, ::1], types.float64[:, :, ::1]
+_state = (types.int32[::1], types.float32[::1], types.float32[::1], _sets, _lists, _lists)
+_state += (types.boolean[::1], _lists, _list, _lists, _sets)
 
 
-@njit(
-    types.void(
-        _table,
-        _places,
-        _places,
-        _places,
-        _cube,
-        types.int32[::1],
-        types.float32[::1],
-        types.float32[::1],
-        types.float64[:, :, ::1],
-        types.float64[:, ::1],
-        types.float64[:, ::1],
-        _flags,
-        types.float64[:, ::1],
-        types.float64[::1],
-        types.float64[:, ::1],
-        types.float64[:, :, ::1],
-    ),
-    cache=True,
-    nogil=True,
-)
+@njit(types.void(_table, _places, _places, _places, _cube, *_state), cache=True, nogil=True)
 def step(
     rows,
     starts,
@@ -300,7 +305,9 @@ def step(
     k, d = centers.shape[1], centers.shape[2]
     size = _BLOCK_ROWS if d < 256 else _BLOCK_ROWS // 2
     held = 1 if d <= FEW else size
+    origin, short, squares = np.empty(d), np.empty((d, k), dtype=np.float32), np.empty(k, dtype=np.float32)
     work = (
+        *(origin, short, squares),
         np.zeros((held, d), dtype=np.float32),
         np.empty((held, k), dtype=np.float32),
         np.empty((k, held), dtype=np.float32),
@@ -309,7 +316,7 @@ def step(
         np.empty(size),
         np.empty(size),
     )
-    origin, short, squares = np.empty(d), np.empty((d, k), dtype=np.float32), np.empty(k, dtype=np.float32)
+    state = (labels, before, drift, far, known, origins, reaches, counts, sums)
     pending, best = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int32)
     first, second, moves = np.empty(size), np.empty(size), np.empty(k)
     changed = np.empty(k, dtype=np.bool_)
@@ -320,28 +327,16 @@ def step(
             continue
         scale, longest, safe = _prepared(own, origin, short, squares)
         if not again:
-            _begin(
-                s,
-                own,
-                origin,
-                starts[i],
-                stops[i],
-                labels,
-                before,
-                drift,
-                far,
-                known,
-                origins,
-                reaches,
-                counts,
-                sums,
-            )
+            _begin(s, own, origin, starts[i], stops[i], state)
         farthest = 0.0
         for j in range(k):
             changed[j] = False
             farthest = max(farthest, _apart(own, j, origins, s))
         slack = 16.0 * (d + 8) * _UNIT * (reaches[s] + farthest)
-        trusted = reaches[s] + farthest > _LEAST
+        trusted = _NEAREST < reaches[s] + farthest < _FURTHEST
+        if trusted and again and not np.all(drift[s] <= _WORN * (reaches[s] + farthest)):
+            trusted = False
+            _renew(starts[i], stops[i], gaps, lowers, drift[s], far[s])
         n_pending = 0
         for r in range(starts[i], stops[i] + 1):
             if r < stops[i]:
@@ -353,7 +348,7 @@ def step(
                     if lower > slack:
                         gap = lower - _apart(rows, r, own, label) * _UP
                         if gap > slack:
-                            gaps[r] = (gap + drift[s, label]) * _DOWN
+                            gaps[r] = _kept(gap + drift[s, label])
                             continue
                 pending[n_pending] = r
                 n_pending += 1
@@ -362,21 +357,7 @@ def step(
             if d <= FEW or not safe:
                 _decide_few(rows, pending, n_pending, own, best, first, second)
             else:
-                _decide(
-                    rows,
-                    pending,
-                    n_pending,
-                    own,
-                    scale,
-                    longest,
-                    origin,
-                    short,
-                    squares,
-                    work,
-                    best,
-                    first,
-                    second,
-                )
+                _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second)
             for p in range(n_pending):
                 q, new = pending[p], best[p]
                 old = labels[q]
@@ -388,8 +369,8 @@ def step(
                     changed[new] = True
                     labels[q] = new
                 gap = second[p] - first[p]
-                gaps[q] = (gap + drift[s, new]) * _DOWN if gap > 0.0 else -1.0
-                lowers[q] = (second[p] + far[s, new]) * _DOWN
+                gaps[q] = _kept(gap + drift[s, new]) if gap > 0.0 else -1.0
+                lowers[q] = _kept(second[p] + far[s, new])
                 if not again:
                     # The first time all rows come by in their order, and are added while they are at hand.
                     reaches[s] = max(reaches[s], first[p] + farthest)

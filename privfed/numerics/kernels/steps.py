@@ -138,6 +138,33 @@ def groups(held: Stacked) -> Iterator[Stacked]:
     yield held.only(slice(first, len(sizes)))
 
 
+class Assigner:
+    """Assigns the same rows to centers that move; bounds on distances are kept in between.
+
+    Args:
+        rows: float64 of shape (n_rows, n_features), finite.
+        choice: which kernel does the work.
+    """
+
+    def __init__(self, rows: FloatArray, choice: Choice = CHOICE) -> None:
+        self._rows, self._choice = np.ascontiguousarray(rows, dtype=np.float64), choice
+        self._memory: Memory | None = None
+
+    def labels(self, centers: FloatArray) -> interpreted.IntArray:
+        """Return the index of each row's nearest center (the first of equals), intp of shape (n_rows,).
+
+        Args:
+            centers: float64 of shape (n_centers, n_features), as many as before.
+        """
+        compiled = self._choice.compiled(len(self._rows), *centers.shape) if len(self._rows) else None
+        if compiled is None:
+            return interpreted.nearest(self._rows, centers)
+        self._memory = memory = self._memory or Memory(len(self._rows), 1, *centers.shape)
+        ends, slots = np.array([0, len(self._rows)]), np.zeros(1, dtype=np.int64)
+        _call(compiled, memory, self._rows, ends[:1], ends[1:], slots, np.asarray(centers)[None])
+        return memory.labels.astype(np.intp)
+
+
 def assign(rows: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> interpreted.IntArray:
     """Return the index of each row's nearest center (the first of equals), intp of shape (n_rows,).
 
@@ -146,11 +173,20 @@ def assign(rows: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) ->
         centers: float64 of shape (n_centers, n_features), finite.
         choice: which kernel does the work.
     """
-    compiled = choice.compiled(*rows.shape[:1], *centers.shape) if len(rows) else None
+    return Assigner(rows, choice).labels(np.asarray(centers, dtype=np.float64))
+
+
+def distances(points: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> FloatArray | None:
+    """Return the law's squared distances, float64 of shape (n_centers, n_points), if compiled code is there.
+
+    Args:
+        points: float64 of shape (n_points, n_features).
+        centers: float64 of shape (n_centers, n_features).
+        choice: which kernel does the work.
+    """
+    compiled = choice.compiled(len(points), *centers.shape)
     if compiled is None:
-        return interpreted.nearest(rows, centers)
-    memory = Memory(len(rows), 1, *centers.shape)
-    ends, slots = np.array([0, len(rows)]), np.zeros(1, dtype=np.int64)
-    table = np.ascontiguousarray(rows, dtype=np.float64)
-    _call(compiled, memory, table, ends[:1], ends[1:], slots, np.asarray(centers, dtype=np.float64)[None])
-    return memory.labels.astype(np.intp)
+        return None
+    found = np.empty((len(centers), len(points)))
+    compiled.distances(np.ascontiguousarray(points), np.ascontiguousarray(centers), found)
+    return found

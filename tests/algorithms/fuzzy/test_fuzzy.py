@@ -68,6 +68,7 @@ def test_one_local_step_is_centralised_fuzzy_c_means(m: float, n_features: int) 
     ("weight", "m", "steps"),
     covering(["u^m", "u"], [1.5, 2.0], [(1, None), (4, None), (300, 1e-3), (300, 0.05)]),
 )
+@pytest.mark.few(3)
 def test_weighted_history_is_the_oracles(
     papers_clients: Clients,
     weight: Literal["u^m", "u"],
@@ -143,6 +144,7 @@ def server_start(model: FederatedFuzzyCMeans) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("layout", "k"), covering(["swapped", "printed"], [2, 3, 5, 7]))
+@pytest.mark.few(1)
 def test_history_is_that_of_k_means_on_the_gathered_local_centers(layout: Layout, k: int) -> None:
     clients, start = [rows[::4] for rows in oracle.motivational(2, layout)], random_start(k, k)
     model = fitted(clients, k, init=start, max_iter=4, tol=0)
@@ -153,6 +155,7 @@ def test_history_is_that_of_k_means_on_the_gathered_local_centers(layout: Layout
 
 
 @pytest.mark.parametrize("k", slow_but(range(2, 6), 2, 4))
+@pytest.mark.few(1)
 def test_index_is_that_of_the_literal_protocol(papers_clients: Clients, k: int) -> None:
     # Their first k-means starts from k-means++ on the gathered centers, ours on the cells' means of them.
     start = random_start(k, 100 + k)
@@ -207,6 +210,7 @@ def test_local_centers_nearer_than_a_cell_are_still_told_apart() -> None:
         ),
     ],
 )
+@pytest.mark.few(1)
 def test_masked_run_has_the_same_centers_and_index(words: dict[str, Any]) -> None:
     clients = [rows[i::4] for rows in oracle.motivational(3) for i in (0, 1)]
     words = {"max_iter": 6, "tol": 0, "domain": Box(-2, 3, max_rows=1024), **words}
@@ -236,6 +240,7 @@ CYCLES = [
 # That a cycle is told of is tested in tests/estimators/test_convergence.py.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("case", "period"), CYCLES)
+@pytest.mark.few(1)
 def test_cycle_stops_with_its_best_state(case: dict[str, Any], period: int) -> None:
     clients, k = oracle.motivational(case["seed"], case["layout"]), case["k"]
     start = "random" if case["start"] is None else random_start(k, case["start"])

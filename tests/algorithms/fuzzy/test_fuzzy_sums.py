@@ -148,6 +148,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("over", ["plain", "masked"])
 @pytest.mark.parametrize("words", SETTINGS)
+@pytest.mark.few(3)
 def test_sums_are_foreseen_and_no_more_than_announced(words: dict[str, Any], over: str) -> None:
     clients = [rows[i::9] for rows in oracle.motivational(4) for i in (0, 1)]
     asks: list[Ask] = []

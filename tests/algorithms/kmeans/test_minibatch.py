@@ -109,6 +109,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("words", "a_round"), SETTINGS)
 @pytest.mark.parametrize("scale", [0.2, 0.5])
+@pytest.mark.few(4)
 def test_history_is_the_oracles(words: dict[str, Any], a_round: int | None, scale: float) -> None:
     cohorts = None if a_round is None else schedule(50, a_round, 12)
     compare(papers_clients(scale), start_in_the_domain(), cohorts=cohorts, **words)
@@ -117,6 +118,7 @@ def test_history_is_the_oracles(words: dict[str, Any], a_round: int | None, scal
 @pytest.mark.parametrize("epochs", [1, 10])
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.few(3)
 def test_small_clusters_are_drawn_anew_where_the_oracle_does(
     epochs: int, rate: float, momentum: float
 ) -> None:
@@ -143,6 +145,7 @@ def test_papers_rule_for_small_clusters_over_many_rounds() -> None:
     [{"epochs": 1}, {"epochs": 4, "client_learning_rate": 0.3, "momentum": 0.5}],
     ids=["one-epoch", "epochs"],
 )
+@pytest.mark.few(2)
 def test_history_is_the_oracles_in_batches(batch_size: int, words: dict[str, Any]) -> None:
     cohorts = schedule(50, 10, 12)
     compare(papers_clients(0.5), start_in_the_domain(), cohorts=cohorts, batch_size=batch_size, **words)
@@ -150,6 +153,7 @@ def test_history_is_the_oracles_in_batches(batch_size: int, words: dict[str, Any
 
 @pytest.mark.parametrize("n_features", [2, 8, 9, 20])
 @pytest.mark.parametrize("batch_size", [None, 4])
+@pytest.mark.few(2)
 def test_any_number_of_features_and_rows(n_features: int, batch_size: int | None) -> None:
     rng = np.random.default_rng(n_features)
     clients = [rng.uniform(0, 6, size=(n, n_features)) for n in (1, 2, 17, 40, 9)]

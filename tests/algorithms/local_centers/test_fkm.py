@@ -169,6 +169,7 @@ MERGES = [
 )
 @pytest.mark.parametrize(("protocol", "tolerance"), [("plain", 1e-9), ("masked", 1e-6)])
 @pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.few(3)
 def test_history_is_the_oracles_from_a_given_start(
     protocol: str, tolerance: float, p: int, cohorts: list[list[int]] | None
 ) -> None:
@@ -252,6 +253,7 @@ def test_order_in_a_list_changes_no_cluster(merge: str) -> None:
 
 
 @pytest.mark.parametrize("words", MERGES)
+@pytest.mark.few(1)
 def test_run_repeats_and_changes_with_the_random_state(words: dict[str, Any]) -> None:
     clients = mixed(2, sizes=(30, 25, 20, 9, 40))
 
@@ -274,6 +276,7 @@ def test_gathered_centers_keep_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("words", MERGES)
+@pytest.mark.few(1)
 def test_tolerance_zero_runs_all_rounds_and_a_tolerance_stops(words: dict[str, Any]) -> None:
     clients = mixed(2, sizes=(30, 25, 20, 9, 40))
     all_rounds = FKM(4, **{**words, "max_iter": 25}).fit(clients)
@@ -376,6 +379,7 @@ def ari(clients: Clients, labels: list[np.ndarray], centers: np.ndarray) -> floa
 
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 10.0])
+@pytest.mark.few(1)
 def test_as_good_as_central_k_means_on_the_papers_data(beta: float) -> None:
     def mean(fit: Callable[[Clients, int], np.ndarray]) -> float:
         return float(np.mean([ari(*papers_data(s, beta), fit(papers_data(s, beta)[0], s)) for s in range(3)]))

@@ -64,6 +64,7 @@ def gathered(model: KFED) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("p", [1, 2, 4])
 @pytest.mark.parametrize(("n_features", "k"), [(1, 3), (2, 4), (2, 8), (5, 3), (11, 4), (40, 6)])
+@pytest.mark.few(6)
 def test_local_centroids_are_the_oracles_from_the_same_seeds(n_features: int, k: int, p: int) -> None:
     # In two dimensions with eight clusters the authors' own code fails.
     for seed, rows in some(enumerate(mixed(n_features))):

@@ -11,6 +11,7 @@ from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
 from privfed.algorithms.private.coreset import clustered, count_share, denoised, wide_clusters
 from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.reseating import Seats
 from privfed.algorithms.private.rounds import lloyd_round, started, wanted_radius
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
 from privfed.core.agreed.configuration import PrivacyTerms
@@ -110,7 +111,7 @@ def test_rows_in_a_corner_of_the_domain_are_clustered_as_well_as_rows_that_fill_
     assert np.median([relative_cost(rows, centers, best) for centers in found]) < 1.02
 
 
-@pytest.mark.parametrize("budget", [0.056, 0.7])
+@pytest.mark.parametrize("budget", [0.0147, 0.056, 0.7])
 def test_rows_along_a_line_are_cut_into_slabs_across_it(budget: float) -> None:
     rng = np.random.default_rng(11)
     direction = rng.standard_normal(20) / np.sqrt(20.0)
@@ -121,7 +122,7 @@ def test_rows_along_a_line_are_cut_into_slabs_across_it(budget: float) -> None:
         outcome, asks = driven(algorithm.run(setting(Box(-1, 1), d=20)), noisy(rows, budget, seed))
         assert sum(isinstance(ask.question, SlabSums) for ask in asks) == 1
         found.append(relative_cost(rows, outcome.centers, best))
-    assert np.median(found) < 1.1
+    assert max(found) < 1.1
 
 
 def test_clusters_within_clusters_are_found_by_cutting_cells() -> None:
@@ -136,6 +137,48 @@ def test_clusters_within_clusters_are_found_by_cutting_cells() -> None:
         assert sum(sum((ask.weights or {}).values()) for ask in asks) == pytest.approx(1.0)
         found.append(relative_cost(rows, outcome.centers, best))
     assert np.median(found) < 1.05
+
+
+def test_no_cluster_of_noise_is_left_where_there_is_budget_for_rounds() -> None:
+    rng = np.random.default_rng(1)
+    groups = np.array([[-0.8, -0.8], [0.8, 0.8], [-0.8, 0.8]])
+    best = np.concatenate([group + 0.04 * rng.uniform(-1, 1, (3, 2)) for group in groups])
+    rows = best[rng.integers(9, size=6000)] + 0.004 * rng.standard_normal((6000, 2))
+    algorithm = PrivateKMeans(n_clusters=9)
+    found = [
+        driven(algorithm.run(setting(Box(-1, 1))), noisy(rows, 0.7, seed))[0].centers for seed in range(8)
+    ]
+    assert max(relative_cost(rows, centers, best) for centers in found) < 1.05
+
+
+def seats_of(points: np.ndarray, weights: np.ndarray, k: int) -> Seats:
+    none = np.zeros(k)
+    return Seats(points, weights, 0.01, scale_of(), np.zeros(len(points), dtype=np.bool_), none, none)
+
+
+def test_an_empty_center_moves_to_where_the_coreset_has_rows_and_the_others_stay() -> None:
+    points = np.concatenate(
+        [center + 0.02 * RNG.standard_normal((10, 2)) for center in CENTERS] + [[[0.9, 0.9]]]
+    )
+    weights = np.r_[np.full(30, 50.0), 20.0]
+    centers = np.array([[-0.61, -0.5], [0.3, 0.05], [0.9, 0.9]])
+    before = started(centers, 1.0, 0.01)
+    told = replace(before, found=np.array([500.0, 1000.0, 1.0]), count_noise=5.0)
+    seats, after, new = seats_of(points, weights, 3).after(centers, told, np.random.default_rng(0))
+    assert len(seats.points) == 30 and new.tolist() == [False, True, True]
+    np.testing.assert_array_equal(after.centers[0], centers[0])
+    assert np.linalg.norm(after.centers[1:][:, None] - CENTERS[1:], axis=2).min(axis=0).max() < 0.05
+
+
+@pytest.mark.parametrize(("rows", "noise"), [(1.0, 100.0), (60.0, 20.0)])
+def test_a_center_that_only_noise_may_make_empty_stays(rows: float, noise: float) -> None:
+    # The coreset's count is not much larger than the noise; or the round has found rows.
+    points = np.concatenate([CENTERS, CENTERS + 0.01])
+    told = replace(started(CENTERS, 1.0, 0.01), found=np.array([200.0, 200.0, rows]), count_noise=noise)
+    seats = seats_of(points, np.array([100.0, 100.0, 50.0] * 2), 3)
+    found, after, new = seats.after(CENTERS, told, np.random.default_rng(0))
+    assert not new.any() and len(found.points) == 6
+    np.testing.assert_array_equal(after.centers, CENTERS)
 
 
 def test_a_cell_that_noise_alone_fills_becomes_no_cluster() -> None:

@@ -99,6 +99,7 @@ def ran(
 
 
 @pytest.mark.parametrize(("estimator", "unit", "neighbours"), CASES)
+@pytest.mark.few(2)
 def test_a_claim_that_is_kept_is_not_refuted_and_nearly_reached(
     estimator: str, unit: str, neighbours: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_clipping_that_is_forgotten_is_found(estimator: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("estimator", by_default("DPKMeans", "fuzzy"))
+@pytest.mark.few(1)
 def test_noise_for_a_part_of_a_client_is_found(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise, and its price, for a third of what a client may add."""
     sigma, cost = pricing.discrete_gaussian_sigma, pricing.discrete_gaussian_cost
@@ -149,6 +151,7 @@ def test_batches_that_clients_drew_are_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("words", [{"mechanism": "skellam"}, {"protocol": "group-masked", "noise": "server"}])
+@pytest.mark.few(1)
 def test_other_noises_are_audited_alike(words: dict[str, Any]) -> None:
     model, clients = ran(
         "DWFKMeans, 4 rounds" if "protocol" in words else "DPKMeans", "record", "add-remove", **words

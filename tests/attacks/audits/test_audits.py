@@ -86,6 +86,7 @@ def test_no_false_alarm_in_twenty():
         pytest.param(10**0.5, 20_000, 10, id="ten rounds without splitting the budget"),
     ],
 )
+@pytest.mark.few(2)
 def test_planted_mistakes_are_caught(sensitivity, trials, least):
     rng = np.random.default_rng(2)
     caught = [audited(gaussian(rng, sensitivity), trials).verdict == "violated" for _ in range(10)]

@@ -20,6 +20,7 @@ from tests.attacks.populations import mixture
         pytest.param(FederatedFuzzyCMeans(3, max_iter=3, tol=0, averaging="weighted"), id="fuzzy"),
     ],
 )
+@pytest.mark.few(3)
 def test_what_is_left_is_the_sum_of_the_others(model, protocol):
     population, colluding = mixture(0, n_clients=6), [1, 4]
     # By plain sums of the same run every client's own answer is known.

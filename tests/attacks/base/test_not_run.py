@@ -97,6 +97,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("attack", "words", "runs"), READ, ids=lambda one: type(one).__name__)
+@pytest.mark.few(5)
 def test_attacks_are_run_where_the_view_shows_what_they_read(attack: Any, words: Any, runs: bool) -> None:
     report = tried(attack, seen(**words))
     assert (report.status != Status.NOT_APPLICABLE) is runs

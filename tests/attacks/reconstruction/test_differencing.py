@@ -153,15 +153,18 @@ def test_totals_of_a_secure_sum_give_rows_of_unnamed_clients() -> None:
 
 
 def test_colluders_answers_are_taken_out_first() -> None:
-    clients = real("iris", 0, clients=3)
-    model = fitted(clients, 8, 0, n_init=3, protocol="masked")
-    prior = Prior(colluders={0: clients[0], 1: clients[1]})
-    found = Differencing().run(
-        model.transcript_.view("server", colluding=[0, 1]), prior, np.random.default_rng(0)
-    )
-    report = evaluate(found, Truth(clients, colluding=(0, 1), tolerance=1e-4))
-    assert report.precision >= 0.95
-    assert report.recovered >= 0.9 * report.bound
+    reports = []
+    for seed in range(5):
+        clients = real("iris", seed, clients=3)
+        model = fitted(clients, 8, seed, n_init=3, protocol="masked")
+        prior = Prior(colluders={0: clients[0], 1: clients[1]})
+        found = Differencing().run(
+            model.transcript_.view("server", colluding=[0, 1]), prior, np.random.default_rng(0)
+        )
+        reports.append(evaluate(found, Truth(clients, colluding=(0, 1), tolerance=1e-4)))
+    recovered, bounds = (np.mean([getattr(one, of) for one in reports]) for of in ("recovered", "bound"))
+    assert all(one.precision >= 0.95 for one in some(reports))
+    assert recovered >= 0.8 * bounds > 0.15
 
 
 @pytest.mark.slow

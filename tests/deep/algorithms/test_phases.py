@@ -9,7 +9,7 @@ import pytest
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.record.transcript import Asked
 from privfed.core.values.domain import Box
-from privfed.deep import CFL, DCFL, IFCA, FedAvg
+from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.training.regrouping import Regrouping
 from privfed.party.program import Followed, Program
 from privfed.privacy.noised import Noised
@@ -35,6 +35,9 @@ MODELS = {
     "CFL in slots": CFL(**WORDS, **SPLITS),
     "DCFL, cohorts drawn": DCFL(**GATHERED, clients_per_round=4),
     "DCFL by DP-SGD": DCFL(**{**GATHERED, **DPSGD}),
+    "R-DPCFL": RDPCFL(**GATHERED, n_clusters=3, choosing_share=0.3),
+    "R-DPCFL in slots": RDPCFL(**WORDS, choosing_share=0.3),
+    "R-DPCFL by DP-SGD": RDPCFL(**{**GATHERED, **DPSGD}, choosing_share=0.3),
     "DCFL, clients noised": DCFL(**{**WORDS, **UNDER, "rounds": 2}, privacy=CLIENTS),
     "IFCA, clients noised": IFCA(**{**WORDS, **UNDER, "rounds": 2}, privacy=CLIENTS),
 }
@@ -51,6 +54,7 @@ def asked_by(model: Any) -> tuple[Program, list[Question]]:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.few(4)
 def test_every_question_of_a_run_is_the_programs(name: str) -> None:
     program, asked = asked_by(MODELS[name])
     state = followed(program, asked)
@@ -60,8 +64,8 @@ def test_every_question_of_a_run_is_the_programs(name: str) -> None:
 
 def test_clusters_changed_in_runs_that_were_followed() -> None:
     for name in ("CFL", "DCFL", "DCFL in slots", "CFL in slots"):
-        assert any(one.changed for one in MODELS[name].regrouped_) or MODELS[name].fit(*clients(6))
-        assert len(MODELS[name].models_) > 1
+        fitted = MODELS[name].fit(*clients(6))
+        assert any(one.changed for one in fitted.regrouped_) and len(fitted.models_) > 1
 
 
 @pytest.fixture(scope="module")

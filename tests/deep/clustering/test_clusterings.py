@@ -133,6 +133,32 @@ def test_sketches_are_linear_and_keep_distances_within_the_stated_error() -> Non
     assert (np.abs(found / true - 1.0) < 0.4).all()
 
 
+def test_a_sketch_is_the_same_whatever_is_sketched_beside_it() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(7, 9000)) * 10.0 ** rng.integers(-250, 250, (7, 1))
+    vectors[3], vectors[4, 1:] = 0.0, 0.0
+    together = sketched(vectors, 700, 5)
+    for n, vector in enumerate(vectors):
+        assert np.array_equal(sketched(vector[None], 700, 5)[0], together[n])
+    assert np.array_equal(sketched(vectors[::-1], 700, 5), together[::-1])
+    signs = sketched(np.eye(20, 9000), 700, 5) * np.sqrt(700)
+    assert np.allclose(np.abs(signs), 1.0) and abs(signs.mean()) < 0.05
+    assert np.allclose(
+        sketched(vectors[:, :20] @ np.eye(20, 9000), 700, 5), vectors[:, :20] @ signs / np.sqrt(700)
+    )
+
+
+@pytest.mark.parametrize(("quantile", "least", "most"), [(0.0, 1, 3), (0.5, 3, 3), (0.99, 5, 12)])
+def test_a_higher_preference_makes_more_clusters(quantile: float, least: int, most: int) -> None:
+    rng = np.random.default_rng(3)
+    points = np.repeat([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]], 4, axis=0) + rng.normal(size=(12, 2))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    found = Propagation(quantile=quantile).cluster(distances)
+    assert found is not None and least <= len(found.exemplars) <= most
+    with pytest.raises(ArgumentError, match="quantile"):
+        Propagation(quantile=1.5)
+
+
 def test_a_sketch_as_long_as_the_update_is_the_update() -> None:
     vectors = np.random.default_rng(4).normal(size=(3, 10))
     assert sketched(vectors, sketch_size(20, 0.1, 10), 0) is vectors

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from privfed.core.values.domain import Box
-from privfed.deep import CFL, DCFL, IFCA, FedAvg
+from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
 from privfed.deep.estimators.base import FederatedModel
-from privfed.deep.training import local
+from privfed.deep.training import local, mixed
 from privfed.privacy.privacy import Privacy
+from privfed.protocols import Slotted, slotted
+from privfed.protocols.client_opened.slot_permutation import slot_key
 from tests.privacy.tapes import Tape, seen
 
 WORDS: dict[str, Any] = {"n_classes": 3, "rounds": 2, "learning_rate": 0.5, "random_state": 3}
@@ -37,22 +39,26 @@ NEIGHBOURS = {
 
 
 class TrainingTape:
-    """What clients trained in a first run, played back in a second one that trains as well."""
+    """What clients trained and chose in a first run, played back in a second one that does so as well."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.recording, self.found, self.differed = True, list[np.ndarray](), 0
-        honest, self._at = local.private_sgd, 0
+        self.recording, self.found, self.differed, self._at = True, list[Any](), 0, 0
+        self.chosen = 0
+        monkeypatch.setattr(local, "private_sgd", self._planted(local.private_sgd))
+        monkeypatch.setattr(mixed, "noised_choice", self._planted(mixed.noised_choice))
 
-        def planted(*words: Any) -> np.ndarray:
+    def _planted(self, honest: Any) -> Any:
+        def planted(*words: Any) -> Any:
             own = honest(*words)
+            self.chosen += isinstance(own, int)
             if self.recording:
                 self.found.append(own)
                 return own
             played, self._at = self.found[self._at], self._at + 1
-            self.differed += not np.array_equal(own, played)
+            self.differed += isinstance(own, int) or not np.array_equal(own, played)
             return played
 
-        monkeypatch.setattr(local, "private_sgd", planted)
+        return planted
 
     def replay(self) -> None:
         self.recording = False
@@ -62,6 +68,8 @@ def training(model: FederatedModel) -> Any:
     """Return the run of a model over tables whose last column is the label; labels of clients stay there."""
 
     def run(clients: list[np.ndarray], *, protocol: Any, **words: Any) -> Any:
+        if model.get_params().get("merge") == "slotted":
+            protocol = Slotted(protocol, sums=2)
         fitted = type(model)(**{**model.get_params(), "protocol": protocol, **words})
         fitted.fit([one[:, :-1] for one in clients], [one[:, -1].astype(np.int64) for one in clients])
         del fitted.labels_history_
@@ -79,20 +87,31 @@ def training(model: FederatedModel) -> Any:
         (CFL(**GATHERED, split_after=0, split_max_norm=0.0, split_mean_norm=9.0), "plain"),
         (DCFL(**GATHERED), "plain"),
         (DCFL(**GATHERED, cohorts=[[1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]), "plain"),
+        (DCFL(**DPSGD), "masked"),
+        (DCFL(**DPSGD, sketch_error=0.9), "masked"),
+        (RDPCFL(**GATHERED, choosing_share=1.0), "plain"),
+        (RDPCFL(**DPSGD, choosing_share=1.0), "masked"),
     ],
-    ids=["FedAvg", "FedAvg-masked", "CFL", "DCFL", "DCFL-joins"],
+    ids=[
+        *("FedAvg", "FedAvg-masked", "CFL", "DCFL", "DCFL-joins", "DCFL-slots", "DCFL-sketches", "RDPCFL"),
+        "RDPCFL-slots",
+    ],
 )
+@pytest.mark.few(6)
 def test_nothing_but_what_dp_sgd_trained_depends_on_the_data(
     model: FederatedModel, protocol: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = NEIGHBOURS[case]
     privacy, tape = Privacy(**CLAIM, unit="record", noise="local"), TrainingTape(monkeypatch)
+    # Which slot is whose is drawn anew in each run, from a secret of the clients: here from the same one.
+    monkeypatch.setattr(slotted, "slot_key", lambda secret, *context: slot_key(bytes(32), context[-1]))
     words: dict[str, Any] = {"others": OTHERS}
     first = seen(training(model), tmp_path / "one", protocol, privacy, one, monkeypatch, **words)
     tape.replay()
     second = seen(training(model), tmp_path / "other", protocol, privacy, other, monkeypatch, **words)
     # All trainings of the second run were done, with noise of their own, and none was sent.
     assert tape.differed == len(tape.found) >= 7
+    assert bool(tape.chosen) == isinstance(model, RDPCFL)
     for of_one, of_other in zip(first, second, strict=True):
         assert of_one == of_other
 

@@ -16,6 +16,8 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import Ask
 from privfed.core.values.steps import SampledSteps
 from privfed.deep import CFL, DCFL, FedAvg
+from privfed.deep.training.memory import memory_of
+from privfed.deep.training.regrouping import Regrouping
 from privfed.errors import ArgumentError, BudgetError, PolicyError, PrivacyError
 from privfed.party.answerer import own_answerer
 from privfed.party.state import MemoryStore
@@ -99,6 +101,36 @@ def test_a_client_pays_for_each_round_and_twice_where_it_may_join(fitted: Any) -
     assert store.load() == pytest.approx(1.0)
     with pytest.raises(PolicyError, match="policy:budget"):
         answerer(model, store)(questions[-2], 3)
+
+
+def other_models(question: Any, number: int) -> Any:
+    """The question of a round, as a server would ask it that claims clusters nobody has heard of."""
+    models = np.concatenate([question.models[:1], question.models[:1] + 1.0])
+    training = replace(question.training, round=number)
+    return replace(question, models=models, training=training, structure=7, before=Regrouping.none())
+
+
+def test_a_client_trains_no_more_often_than_it_pays(fitted: Any) -> None:
+    """It joins anew, and trains twice, only where it paid twice; and goes back to no earlier round."""
+    model, _ = fitted
+    first, store = asked(model)[0], MemoryStore()
+    X, y = clients(4)
+    own = ClientData(X[1], y[1])
+    one = answerer(model, store, own)
+    one(first, 0)
+    with pytest.raises(PolicyError, match="policy:budget"):
+        one(other_models(first, 2), 1)
+    assert memory_of(own).trainings == 1 and store.load() == pytest.approx(0.5)
+    with pytest.raises(PolicyError, match="policy:budget"):
+        answerer(model, MemoryStore())(other_models(first, 1), 0)
+    # After a round that it was not asked in it may join, and then the round before is over.
+    later, joining = MemoryStore(), ClientData(X[1], y[1])
+    late = answerer(model, later, joining)
+    late(other_models(first, 3), 2)
+    assert memory_of(joining).trainings == 2 and later.load() == pytest.approx(0.5)
+    with pytest.raises(PolicyError, match="policy:budget"):
+        late(replace(first, training=replace(first.training, round=2)), 3)
+    assert memory_of(joining).trainings == 2
 
 
 def test_a_client_refuses_what_the_agreed_steps_do_not_cover(fitted: Any) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ import pytest
 
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.values.domain import Box
-from privfed.deep import DCFL, IFCA, FedAvg
-from privfed.errors import ArgumentError, BudgetError, PrivacyError, ResumeError
+from privfed.deep import CFL, DCFL, IFCA, FedAvg
+from privfed.deep.training import local
+from privfed.errors import ArgumentError, BudgetError, PrivacyError, RefusedError, ResumeError
+from privfed.federation.run_dir import ledger_of
 from privfed.privacy.privacy import Privacy
 from privfed.privacy.sampled import epsilon_of, noise_for
 from tests.deep.population import clients, kinds, same
@@ -175,7 +178,55 @@ def test_a_run_by_dp_sgd_is_resumed_only_where_nobody_trains_again(tmp_path: Pat
 
     with pytest.raises(KeyboardInterrupt):
         model.fit_clients(model._gather(X, y, None), watch=stop)
-    with pytest.raises(ResumeError, match="fresh noise"):
+    with pytest.raises(ResumeError, match=r"Privacy\(spare=...\)"):
         model.resume(X, y)
     whole = model.set_params(run_dir=tmp_path / "whole").fit(X, y).models_
     assert np.array_equal(model.resume(X, y).models_, whole)
+
+
+SPARE = dataclasses.replace(RECORDS, spare=0.4)
+
+
+def stopped_after(model: Any, index: int, X: Any, y: Any, resume: bool = False) -> None:
+    """Fit as far as a sum, and lose the process: nothing is known any more but what lies in the folder."""
+
+    def stop(number: int, ask: Any, total: Any) -> None:
+        if number == index:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_clients(model._gather(X, y, None), resume=resume, watch=stop)
+
+
+@pytest.mark.parametrize("kind", [FedAvg, DCFL, CFL], ids=lambda one: one.__name__)
+def test_a_run_with_spare_trainings_is_resumed_and_no_client_trains_more_than_it_pays_for(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = clients(6)
+    words = {**(WORDS if kind is FedAvg else GATHERED), "protocol": "plain", "rounds": 6}
+    done, honest = [], local.private_sgd
+    monkeypatch.setattr(local, "private_sgd", lambda *given: done.append(1) or honest(*given))
+    made = [kind(**words, privacy=SPARE, run_dir=tmp_path / "run") for _ in range(2)]
+    stopped_after(made[0], 3, X, y)
+    fitted = made[1].resume(X, y)
+    assert fitted._plan_.training(1).trainings == 10
+    # Six rounds; in the first one after the kill a client may train twice, since it knows no cluster.
+    assert 36 <= len(done) <= 42
+    spent = [ledger_of(tmp_path / "run", i).load() for i in range(6)]
+    assert spent == pytest.approx([0.7] * 6)
+    claim = fitted.privacy_spent_
+    assert claim is not None and claim.epsilon == 8.0 and sum(p.share for p in claim.payments) <= 0.6 + 1e-9
+    assert epsilon_of(1.5, 0.2, 50, 1e-6) <= 8.0
+
+
+def test_a_run_that_is_killed_too_often_is_refused_by_its_clients(tmp_path: Path) -> None:
+    X, y = clients(4)
+    words = {**WORDS, "protocol": "plain", "rounds": 6, "privacy": SPARE, "run_dir": tmp_path / "run"}
+    stopped_after(FedAvg(**words), 0, X, y)
+    for number in (1, 2, 3, 4):
+        stopped_after(FedAvg(**words), number, X, y, resume=True)
+    # Paid: 1, then 2 each time; the last one is not there.
+    assert ledger_of(tmp_path / "run", 0).load() == pytest.approx(0.9)
+    with pytest.raises(RefusedError, match="policy:budget"):
+        FedAvg(**words).resume(X, y)
+    assert ledger_of(tmp_path / "run", 0).load() == pytest.approx(0.9)

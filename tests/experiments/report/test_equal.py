@@ -179,6 +179,7 @@ TOLD: list[Any] = [
 
 
 @pytest.mark.parametrize(("one", "other", "same"), TOLD)
+@pytest.mark.few(2)
 def test_what_ran_is_told_apart_where_it_differs(one: Any, other: Any, same: bool, blobs: Any) -> None:
     assert (one.fit(blobs).resolved() == other.fit(blobs).resolved()) is same
     if same:

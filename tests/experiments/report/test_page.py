@@ -145,6 +145,7 @@ def test_tables_agree_with_each_other(finished: Path) -> None:
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 @pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.few(1)
 def test_a_browser_shows_the_page_without_an_error(finished: Path, tmp_path: Path, width: int) -> None:
     """Run the page's script in Chromium, sort and filter its table, and look for what it complains about."""
     script = """

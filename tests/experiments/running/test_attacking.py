@@ -153,6 +153,7 @@ def test_chosen_questions_take_rows_apart_and_masks_stop_inconsistent_ones(found
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.few(1)
 def test_chosen_questions_get_noise_where_a_fit_would_have(unit: str) -> None:
     text = STUDY.split("[[attack]]")[0].replace("standardise = true", "low = 0.0\nhigh = 8.0")
     text = text.replace("DWFKMeans", "DPKMeans").replace("local_iter = 1\nn_init = 3\n", "")

@@ -187,6 +187,7 @@ BY_DEFAULT = (
 
 
 @pytest.mark.parametrize("name", slow_but(FORGERIES, *BY_DEFAULT))
+@pytest.mark.few(3)
 def test_a_forged_total_is_an_error_and_ends_the_fit(name: str) -> None:
     run, scheme = hostile_run()
     forge, reason = FORGERIES[name]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from privfed.engines.faults import Fault
-from privfed.errors import NotEnoughClientsError
-from privfed.protocols import GroupMasked
+from privfed.errors import ArgumentError, NotEnoughClientsError, RefusedError
+from privfed.protocols import CKKS, GroupMasked
 from privfed.protocols.client_opened.relay import MAX_BEHIND
 from tests.default_run import slow
 from tests.protocols.contracts import ASKED_AGAIN, KINDS, QUESTION, patterns
@@ -53,6 +54,7 @@ def play(n: int, faults: Mapping[int, tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 4, slow(5)])
+@pytest.mark.few(1)
 def test_every_pattern_of_losses(n: int) -> None:
     for faults in patterns(ASKED_AGAIN["group-masked-colluders"], n, every=False):
         play(n, faults)
@@ -144,3 +146,39 @@ def test_no_close_before_anything_was_asked() -> None:
     run = Sums(GroupMasked(), 5)
     run.federation.close()
     assert run.exchanges == 0
+
+
+def codes_of(run: Sums, *faults: Fault) -> set[str]:
+    """Ask once with faults; return the codes of refusals."""
+    try:
+        run.ask(QUESTION, 0, (0,), *faults)
+    except RefusedError as error:
+        return set(error.codes.values())
+    return set()
+
+
+def test_clients_count_who_is_called_lost_before_they_answer_without() -> None:
+    run = Sums(GroupMasked(losses=1, repeats=9), 7)
+    assert not codes_of(run) and not codes_of(run, Fault(3, "collect"))
+    assert {run.state(i).losses_so_far for i in range(7) if i != 3} == {1}
+    answered = [run.state(i).answered for i in range(7)]
+    with pytest.raises(RefusedError, match=r"\(losses=1\)\. More clients were lost"):
+        run.ask(QUESTION, 0, (0,), Fault(5, "collect"))
+    # The attempt with client 5 was answered by the others, and the one without it by nobody.
+    assert [run.state(i).answered - before for i, before in enumerate(answered)] == [1, 1, 1, 0, 1, 0, 1]
+
+
+def test_equal_totals_with_another_client_lost_in_each_are_bounded_by_the_signed_number() -> None:
+    run = Sums(CKKS(losses=3), 8)
+    assert not codes_of(run)
+    opened = sum(not codes_of(run, Fault(i, "collect")) for i in range(8))
+    # Each loss but the first comes with a return, and the last is counted once its total is open.
+    assert 1 <= opened <= 3
+    assert codes_of(run) == {"policy:losses"}
+
+
+@pytest.mark.parametrize("make", [GroupMasked, CKKS])
+def test_a_tenth_of_the_clients_and_at_least_three_may_be_lost_by_default(make: Any) -> None:
+    assert [make().terms(n, n, 1).losses for n in (5, 30, 41)] == [3, 3, 5]
+    with pytest.raises(ArgumentError, match="losses"):
+        make(losses=-1)

@@ -14,10 +14,10 @@ from privfed.protocols import GroupMasked
 from privfed.protocols.client_opened.bindings import needed
 from privfed.protocols.client_opened.messages import Joined
 from privfed.protocols.client_opened.session import GroupSession
-from privfed.protocols.crypto.keys import Identity, bound, new_secret, public_key
-from privfed.protocols.setup.advertising import advertise_request
+from privfed.protocols.crypto.keys import Identity, new_secret, public_key
+from privfed.protocols.setup.advertising import advertise_request, signed_roster
 from privfed.protocols.setup.channel import Channel
-from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Listed, RosterRequest
+from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest, Envelope, Listed
 from tests.protocols.federations import Sums
 from tests.protocols.groups import QUESTION, Played
 
@@ -43,8 +43,7 @@ def asking(run: Sums) -> AdvertiseRequest:
 
 def roster(run: Sums, request: AdvertiseRequest, listed: tuple[Listed, ...], **changed: Any) -> bytes:
     relay, key = run.session.relay, new_secret()  # type: ignore[attr-defined]
-    signed = bound("advertise", 0xFFFFFFFF, request.fit, request.agreement, public_key(key))
-    message = RosterRequest(listed, public_key(key), relay._identity.sign(signed), ())
+    message = signed_roster(relay._identity, relay._agreement, request.fit, public_key(key), listed)
     return encode(msgspec.structs.replace(message, **changed))
 
 

@@ -13,7 +13,6 @@ from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import (
     RECEIPT_BYTES,
-    SERVER,
     agree,
     bound,
     extract,
@@ -34,7 +33,7 @@ from privfed.protocols.masked.messages import (
 )
 from privfed.protocols.masked.pairs import pair_of
 from privfed.protocols.masked.state import BOX_BYTES, Pair, Secrets
-from privfed.protocols.setup.advertising import advertise_request
+from privfed.protocols.setup.advertising import advertise_request, signed_roster
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
@@ -129,8 +128,7 @@ class HostileServer:
             )
             for one in chosen
         }
-        signed = bound("advertise", SERVER, fit, self.agreement.digest, public_key(key))
-        roster = RosterRequest(chosen, public_key(key), self.world.server_identity.sign(signed), ())
+        roster = signed_roster(self.world.server_identity, self.agreement, fit, public_key(key), chosen)
         made = Fit(fit, key, chosen, session, channels, roster)
         self.fits.append(made)
         return made
@@ -138,7 +136,8 @@ class HostileServer:
     def join(self, fit: Fit, client: int, slots: Iterable[tuple[int, int]] = ()) -> str:
         """Send a client the list, and have it prepare (number, cohort) slots."""
         upcoming = tuple(Slot(number, cohort) for number, cohort in slots)
-        request = RosterRequest(fit.listed, fit.roster.key, fit.roster.signature, upcoming)
+        signer, key = self.world.server_identity, fit.roster.key
+        request = signed_roster(signer, self.agreement, fit.fit, key, fit.listed, upcoming)
         return self._send(fit, client, encode(request), 0, "prepare")
 
     def open(self, slots: Iterable[tuple[int, int]] = ()) -> Fit:

@@ -36,6 +36,7 @@ def count(stories: Iterable[Enumerator]) -> tuple[int, Counter[int]]:
     ("n", "colluders", "corrupted", "total"),
     [(4, 0, (), 132_752), (5, 1, (0,), 321_680), slow((5, 0, (), 6_409_312))],
 )
+@pytest.mark.few(1)
 def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
     n: int, colluders: int, corrupted: tuple[int, ...], total: int
 ) -> None:
@@ -46,6 +47,7 @@ def test_every_story_of_four_and_five_with_two_lists_and_clients_left_out(
 
 
 @pytest.mark.parametrize(("n", "corrupted"), [(6, ()), (7, (2,))])
+@pytest.mark.few(1)
 def test_every_story_of_six_and_of_seven_with_a_colluder(n: int, corrupted: tuple[int, ...]) -> None:
     model = Model(n, terms_of(n), corrupted)
     n_stories, sizes = count(reduced(model))

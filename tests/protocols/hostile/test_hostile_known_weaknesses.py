@@ -115,8 +115,9 @@ def test_2_client_listed_as_active_and_dead_loses_both_secrets() -> None:
     server = HostileServer(World(6))
     fit = server.open([(1, 0)])
     server.collect_all(fit, 1, range(6))
-    # There is no list of the active: whoever is not dead is alive. More receipts than living are refused.
-    assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming")
+    # There is no list of the active: whoever is not dead is alive. More receipts than living are refused. By
+    # `lost` clients only count, and no living neighbour may be in it.
+    assert UnmaskRequest.__struct_fields__ == ("dead", "receipts", "upcoming", "lost")
     near = server.agreement.neighbours(fit.session, 0, 5).clients
     told_both = server.unmask_all(fit, 1, {i: {5} for i in near}, receipts_of_dead=True)
     assert told_both == ["receipts:length"] * len(near)
@@ -179,6 +180,7 @@ def test_4_counts_and_metrics_are_sent_in_clear_beside_the_masked_vector() -> No
 
 @pytest.mark.parametrize("stage", ["advertise", "prepare"])
 @pytest.mark.parametrize("kind", ["drop", "lost-reply", "late"])
+@pytest.mark.few(3)
 def test_5_client_lost_before_it_shared_keys_ends_the_round_for_all(stage: str, kind: str) -> None:
     total = fair_sum(10, faults=[Fault(3, stage, kind)])  # type: ignore[arg-type]
     left = [i for i in range(10) if i != 3]
@@ -187,6 +189,7 @@ def test_5_client_lost_before_it_shared_keys_ends_the_round_for_all(stage: str, 
 
 
 @pytest.mark.parametrize("n", range(3, 13))
+@pytest.mark.few(4)
 def test_6_even_number_of_shares_fails_every_client(n: int) -> None:
     total = fair_sum(n)
     assert total.contributors == tuple(range(n))
@@ -194,6 +197,7 @@ def test_6_even_number_of_shares_fails_every_client(n: int) -> None:
 
 
 @pytest.mark.parametrize("threshold", range(0, 12))
+@pytest.mark.few(6)
 def test_6_threshold_of_either_parity_opens_or_is_an_error_before_anything_is_sent(threshold: int) -> None:
     if 1 <= threshold <= 10:
         assert fair_sum(10, protocol=Masked(threshold=threshold)).contributors == tuple(range(10))

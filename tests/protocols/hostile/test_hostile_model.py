@@ -23,6 +23,7 @@ PATCHES = {"all guards": None, "no lock": weaker.without_lock, "no receipts": we
 
 @pytest.mark.parametrize(("n", "corrupted"), slow_but(COHORTS, (4, ()), (5, (1,))))
 @pytest.mark.parametrize("guards", PATCHES)
+@pytest.mark.few(2)
 def test_model_and_real_keys_agree_on_random_stories(
     n: int, corrupted: tuple[int, ...], guards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +58,7 @@ def more_told(model: Model, story: Story) -> Story:
 
 
 @pytest.mark.parametrize(("n", "corrupted"), slow_but(COHORTS, (4, ()), (5, (1,)), (6, ())))
+@pytest.mark.few(1)
 def test_leaving_clients_out_opens_nothing_that_calling_them_dead_or_alive_does_not(
     n: int, corrupted: tuple[int, ...]
 ) -> None:

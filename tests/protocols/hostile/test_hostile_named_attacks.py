@@ -62,6 +62,7 @@ BUILT: dict[str, tuple[Callable[[], Story], int, int, weaker.Patch]] = {
 
 
 @pytest.mark.parametrize("name", BUILT)
+@pytest.mark.few(1)
 def test_deaths_spread_over_clients_and_two_lists(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build, n, size, patch = BUILT[name]
     terms, story = terms_of(n, colluders=0), build()

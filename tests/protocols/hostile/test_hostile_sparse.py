@@ -124,6 +124,7 @@ def both_secrets(near: tuple[int, ...], corrupted: int, assumed: int) -> set[fro
 
 
 @pytest.mark.parametrize("assumed", [2, 4])
+@pytest.mark.few(1)
 def test_both_secrets_of_a_client_with_too_many_colluding_neighbours(
     assumed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,9 @@ from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import IntegrityError, ProtocolError
 from privfed.protocols import Masked
-from privfed.protocols.crypto.keys import bound
 from privfed.protocols.masked.messages import Prepared, Unmasking, Upload
 from privfed.protocols.setup.messages import Advertisement, AdvertiseRequest
+from privfed.protocols.setup.standing import signed
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import (
     QUESTION,
@@ -72,6 +72,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("stage", "lie"), LIES)
+@pytest.mark.few(5)
 def test_a_reply_that_is_well_sealed_and_wrong_is_thrown_away(
     forged: Callable[..., Forger], stage: str, lie: Callable[[Any], Any]
 ) -> None:
@@ -207,8 +208,8 @@ def test_a_client_that_advertises_an_unusable_key_is_left_out() -> None:
         if exchange.stage != "advertise":
             return replies
         request = decode(exchange.requests[3], AdvertiseRequest, sender="", stage="")
-        signed = bound("advertise", 3, request.fit, request.agreement, bytes(32))
-        signature = run.sides[3]._identity.sign(signed)  # type: ignore[attr-defined]
+        what = signed(3, request.fit, request.agreement, bytes(32), b"")
+        signature = run.sides[3]._identity.sign(what)  # type: ignore[attr-defined]
         return [(i, encode(Advertisement(bytes(32), signature)) if i == 3 else one) for i, one in replies]
 
     run.engine.change_replies = unusable

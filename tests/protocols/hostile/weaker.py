@@ -162,7 +162,8 @@ class ForgetsAnswers(MaskedClient):
     """Starts the count of its answers anew with each set-up."""
 
     def _join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
-        return super()._join(msgspec.structs.replace(state, answered=0), message)
+        keys = None if state.keys is None else msgspec.structs.replace(state.keys, answered=0)
+        return super()._join(msgspec.structs.replace(state, keys=keys, answered=0), message)
 
 
 class ReusesSecrets(MaskedClient):

@@ -56,7 +56,11 @@ def secrets_of(state: State) -> list[bytes]:
     if state.keys is None:
         return [state.key] if state.key else []
     keys = state.keys
-    found = [keys.channel, *(one for one in (keys.chain.secret, keys.chain.drawn) if one)]
+    found = [
+        *([state.key] if state.key else []),
+        keys.channel,
+        *(one for one in (keys.chain.secret, keys.chain.drawn) if one),
+    ]
     for pair in keys.pairs.values():
         found += [pair.box, pair.receipt]
     for one in keys.secrets.values():
@@ -153,7 +157,7 @@ def test_no_secret_stands_in_the_transcript_of_a_run(record: str, verified: bool
     # The search would find something that is there.
     assert run.state(0).keys.session not in secrets
     if record == "messages":
-        assert coordinator(run)._roster.key in carried
+        assert coordinator(run)._roster().key in carried
 
 
 def test_no_secret_stands_in_the_text_of_an_error() -> None:

@@ -15,10 +15,12 @@ from privfed.core.stored.messages import encode
 from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import Masked
-from privfed.protocols.masked.losses import after_sum, begun, unopened
-from privfed.protocols.masked.state import Losses, closed
+from privfed.protocols.masked.round_state import RoundState
+from privfed.protocols.masked.state import closed
 from privfed.protocols.setup.advertising import advertise_request
+from privfed.protocols.setup.losses import Losses, after_sum, begun, unopened
 from privfed.testing.vectors import Sums
+from tests.protocols.sparse import small_graphs
 
 N = 12
 
@@ -199,3 +201,41 @@ def test_nobody_but_the_coordinator_begins_a_fit_and_an_old_request_begins_none(
     before = run.state(1)
     assert b"setup:again" in run.clients[1].handle(encode(genuine))
     assert run.state(1) == before and before.fit == bytes(32)
+
+
+def test_on_a_sparse_graph_everybody_counts_all_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of ten neighbours, six must be there: no three losses cut a client off, whatever graph is drawn.
+    small_graphs(monkeypatch, 10)
+    run = Sums(Masked(losses=2, colluders=0), 14)
+    assert not refused(run)
+    assert not refused(run, Fault(3, "collect"), Fault(9, "collect"))
+    assert {count for i, count in enumerate(counts(run)) if i not in (3, 9)} == {2}
+    # Whom a client shares with makes no difference: one more is too many for each of them.
+    with pytest.raises(RefusedError) as caught:
+        run.ask(None, 0, (0,), Fault(3, "collect"), Fault(9, "collect"), Fault(5, "collect"))
+    assert len(caught.value.codes) == 11
+
+
+@pytest.mark.parametrize("whom", ["a living neighbour", "the client itself", "nobody, at length", "too many"])
+def test_a_list_of_the_lost_that_cannot_be_is_refused(whom: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_graphs(monkeypatch, 6)
+    run = Sums(Masked(losses=9, colluders=0), 14)
+    run.ask()
+    rules: Any = run.session._agreement  # type: ignore[attr-defined]
+    near = rules.neighbours(run.state(2).keys.session, 0, 2).clients
+
+    def lied(state: Any, client: int, upcoming: Any) -> Any:
+        request = honest(state, client, upcoming)
+        lost = np.zeros(14 if whom != "too many" else 24, dtype=np.uint8)
+        lost[{"a living neighbour": near[0], "the client itself": 2}.get(whom, 13)] = 1
+        bits = np.packbits(lost).tobytes()
+        if whom == "nobody, at length":
+            bits = bytes([0, 1])
+        return msgspec.structs.replace(request, lost=bits) if client == 2 else request
+
+    honest = RoundState.unmask_request
+    monkeypatch.setattr(RoundState, "unmask_request", lied)
+    run.ask()
+    state = run.state(2)
+    # Nothing was given: the client still waits for the list that holds.
+    assert state.keys.pending is not None and state.keys.losses.count == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from privfed.core.asking.likeness import alike
 from privfed.core.asking.question import question_from_bytes
@@ -18,7 +19,8 @@ from tests.protocols.masked.lying import delivery_of, server_of, verified
 CODES = {"message", "total", "program", "invitation", "prepared:list", "prepared:few", "prepared:lengths"}
 
 
-def test_changed_bytes_of_a_request_are_refused_and_raise_nothing() -> None:
+@pytest.mark.parametrize("mutations", [examples(2_000), pytest.param(30_000, marks=pytest.mark.slow)])
+def test_changed_bytes_of_a_request_are_refused_and_raise_nothing(mutations: int) -> None:
     run = verified(5)
     run.ask()
     run.ask(vectors(), 0, (0,), Fault(4, "collect"))
@@ -36,7 +38,7 @@ def test_changed_bytes_of_a_request_are_refused_and_raise_nothing() -> None:
     number = max(states[1].keys.secrets)
     run.ask()
     codes, uploads, rng = set[str](), 0, np.random.default_rng(0)
-    for turn in range(examples(2_000)):
+    for turn in range(mutations):
         client, plain = kept[turn % len(kept)]
         if client == 4:
             continue
@@ -59,4 +61,4 @@ def test_changed_bytes_of_a_request_are_refused_and_raise_nothing() -> None:
         assert read.totals == decode(plain, VerifiedRequest, sender="server", stage="collect").totals
         assert alike(vectors(), question_from_bytes(read.collect.question))
     assert codes <= CODES | {"box"} and {"message", "total"} <= codes, codes
-    assert uploads < examples(2_000) / 3
+    assert uploads < mutations / 3

@@ -1,0 +1,130 @@
+"""Three hospitals with two wards each cluster over Flower, all on this machine, and things go wrong.
+
+    python examples/three_hospitals/run.py [--out DIR]        (or: make flower-demo)
+
+It makes certificates, identities and the list of parties, starts a SuperLink and a node for each ward (each a
+process with a folder of its own, over TLS, known by its key), and a seventh node that nobody registered. It
+then fits dynamically weighted k-means over masked sums. On the way one ward's node is killed, and another one
+is so slow that its reply comes too late. At the end it prints what each party saw, from its own records, and
+compares the centroids with a fit in this process of the wards that took part.
+
+Everything is in DIR (default: runs/three_hospitals): look into nodes/<ward>/node.toml and the logs in flwr/.
+Takes about five minutes on two cores: a message takes seconds, and a killed node is noticed after forty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from privfed import DWFKMeans
+from privfed.core.asking.question import question_from_bytes
+from privfed.core.record.transcript import Asked, Summed
+from privfed.core.roles.conversation import Ask, Total
+from privfed.deploy.certificates import NODE_PUBLIC, write_node_key
+from privfed.deploy.folders import make_local, new_party, nodes_of, write_node
+from privfed.deploy.processes import Processes, free_port
+from privfed.engines.flower import FlowerEngine
+from privfed.federation.clients import Clients
+from privfed.party.joining import Party
+
+COLUMNS = ("age", "bmi")
+WORDS = {"local_iter": 2, "max_iter": 4, "tol": 0, "random_state": 1}
+
+
+def wards() -> dict[str, np.ndarray]:
+    """Return rows of six wards, float64 of shape (n_rows, 2), drawn here."""
+    rng = np.random.default_rng(0)
+    means = np.array([[35.0, 22.0], [60.0, 31.0], [75.0, 24.0]])
+    rows = {}
+    for hospital, shares in {
+        "north": (0.6, 0.2, 0.2),
+        "south": (0.2, 0.6, 0.2),
+        "west": (0.2, 0.2, 0.6),
+    }.items():
+        for ward in (1, 2):
+            of = rng.choice(3, size=60, p=shares)
+            rows[f"{hospital}-{ward}"] = means[of] + rng.normal(0.0, (4.0, 2.0), (60, 2))
+    return rows
+
+
+def stranger(folder: Path) -> Path:
+    """Make a node that is in nobody's list and whose key the SuperLink was not told."""
+    new_party(folder, "stranger")
+    shutil.copy(folder.parent / "parties", folder)
+    shutil.copy(next(iter(nodes_of(folder.parent))) / "rows.npz", folder)
+    write_node(folder, "rows.npz", "borrowed rows")
+    write_node_key(folder)
+    return folder
+
+
+def run(out: Path) -> None:
+    """Make the federation, run it, and print what each party saw."""
+    rows = wards()
+    file = make_local(out, rows, COLUMNS, superlink=f"127.0.0.1:{free_port()}", timeout=40.0, wait=180.0)
+    print(f"made {out}: folders of {len(rows)} wards and the coordinator, certificates, the list of parties")
+    with Processes(file) as running, FlowerEngine(out) as engine:
+        running.start_superlink([one / NODE_PUBLIC for one in nodes_of(out)])
+        for folder in (*nodes_of(out), stranger(out / "stranger")):
+            # The stranger is not checked before it starts, so that Flower is what keeps it out.
+            running.start_node(folder, checked=folder.name != "stranger")
+        print("started the SuperLink, six nodes and a stranger; fitting over masked sums")
+
+        def watch(index: int, ask: Ask, total: Total) -> None:
+            names = engine.members.names
+            print(
+                f"  sum {index} ({ask.purpose}): {', '.join(names[i] for i in total.contributors)}",
+                flush=True,
+            )
+            if index == 1:
+                print("  -- the node of south-2 is killed")
+                running.kill_node("south-2")
+            if index == 3:
+                print("  -- the node of west-1 is held up for a minute")
+                running.hold("west-1", seconds=60.0)
+
+        model = DWFKMeans(3, engine=engine, run_dir=out / "run", **WORDS)
+        model.fit_clients(Clients.elsewhere(engine.members), watch=watch)
+        tell(out, model, engine)
+        refused = (out / "flwr" / "stranger.log").read_text(errors="replace")
+        print(f"the stranger: {'was never let in' if 'SuperNode ID' not in refused else 'WAS LET IN'}")
+
+
+def tell(out: Path, model: DWFKMeans, engine: FlowerEngine) -> None:
+    """Print what each party saw, from its own records."""
+    print("\nthe SuperLink saw sealed bytes, to and from whom; and no question, total or answer")
+    asked = {one.index: question_from_bytes(one.question) for one in model.transcript_.of(Asked)}
+    print("the coordinator saw questions and totals over wards, and no ward's answer:")
+    for total in model.transcript_.of(Summed):
+        entries = ", ".join(f"{name} {array.shape}" for name, array in total.statistics.items())
+        print(f"  {type(asked[total.index]).__name__} of {len(total.contributors)} wards: {entries}")
+    for one in engine.faults:
+        print(f"  {one.client} gave no reply in stage {one.stage} of sum {one.number}: {one.what}")
+    print("each ward saw its own rows and what it was asked; its journal says:")
+    for folder in nodes_of(out):
+        (fit,) = Party(folder).journal.fits
+        print(f"  {folder.name}: {fit.answered} sums answered, {fit.losses} losses of others counted")
+    here = DWFKMeans(3, **WORDS).fit(list(wards().values()), client_names=list(wards()))
+    print(f"\ncentroids ({', '.join(COLUMNS)}); largest difference to a fit with all wards all the time:")
+    print(np.round(model.cluster_centers_, 2))
+    order = [np.abs(here.cluster_centers_ - one).sum(axis=1).argmin() for one in model.cluster_centers_]
+    print(f"{np.abs(here.cluster_centers_[order] - model.cluster_centers_).max():.3f}")
+
+
+def main() -> None:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/three_hospitals"))
+    out = parser.parse_args().out
+    if out.exists():
+        raise SystemExit(f"{out} is there already; name another folder, or remove it.")
+    run(out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Whether a model's gradients are what DP-SGD takes them for: each of its own row alone, and the same again.
+
+Opacus refuses layers that it knows to mix rows, and cannot know what a user's own code does. So a model is
+tried on rows that everybody can compute, before anybody trains: a function of nobody's data. That finds
+draws (dropout, noise), means over a batch, and what a module keeps from one batch to the next, wherever these
+show on ordinary rows; a model that does so for special rows only is not found.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from privfed.core.values.domain import FloatArray
+from privfed.deep.training.trainer import MODELS, Labels, Trainer, trainer_of
+from privfed.errors import ArgumentError, PrivacyError
+
+ROWS = 6
+"""Rows that a model is tried on."""
+
+CLOSE = 1e-6
+"""Relative difference between a row's gradient in a batch and alone: rounding is far smaller."""
+
+
+@lru_cache(maxsize=32)
+def private_trainer_of(model: str, n_features: int, n_classes: int) -> Trainer:
+    """Return the trainer of a registered model whose gradients are each a row's own.
+
+    Raises:
+        ArgumentError: nothing has this name.
+        PrivacyError: a row's gradient is drawn, or depends on other rows.
+    """
+    trainer = trainer_of(model, n_features, n_classes)
+    if model in MODELS.added():
+        _check_rows(trainer, n_features, n_classes)
+    return trainer
+
+
+def check_repeats(model: str, n_features: int, n_classes: int) -> None:
+    """Check that training repeats: whoever resumes a run trains again what was trained before.
+
+    Raises:
+        ArgumentError: two gradients of the same rows differ.
+    """
+    trainer = trainer_of(model, n_features, n_classes)
+    if model not in MODELS.added():
+        return
+    at, rows, labels = _probe(trainer, n_features, n_classes)
+    first = trainer.gradient(at, rows, labels)
+    trainer.gradient(at, rows[::-1] ** 2, labels)
+    if not _same(first, trainer.gradient(at, rows, labels)):
+        raise ArgumentError(
+            "the model computes two gradients of the same rows: it draws at random, or keeps something from "
+            "earlier rows. A fit must repeat; draw with dropout that asks module.training, which is off."
+        )
+
+
+def _check_rows(trainer: Trainer, n_features: int, n_classes: int) -> None:
+    at, rows, labels = _probe(trainer, n_features, n_classes)
+    try:
+        first = trainer.gradients(at, rows, labels)
+    except RuntimeError as error:
+        raise PrivacyError(f"DP-SGD needs each row's gradient, and the model has none: {error}") from error
+    others, classes = rows[::-1] ** 2, labels[::-1].copy()
+    others[0], classes[0] = rows[0], labels[0]
+    beside = trainer.gradients(at, others, classes)
+    if not _same(first, trainer.gradients(at, rows, labels)):
+        raise PrivacyError(
+            "a row's gradient is another one when it is computed again: the model draws at random, or keeps "
+            "something from earlier rows, and DP-SGD's claim would not hold. A layer with parameters of its "
+            "own must not draw (dropout goes into a layer by itself), nor keep anything."
+        )
+    alone = trainer.gradient(at, rows[:1], labels[:1])
+    near = np.allclose(first[0], alone, rtol=CLOSE, atol=CLOSE * np.abs(alone).max(initial=0), equal_nan=True)
+    if not (near and _same(first[0], beside[0])):
+        raise PrivacyError(
+            "a row's gradient depends on the other rows of its batch, as with means over a batch, or is not "
+            "that of the row alone: one row would show in all the others' gradients, and DP-SGD's claim "
+            "would not hold. Normalise each row by itself (LayerNorm, GroupNorm)."
+        )
+
+
+def _probe(trainer: Trainer, n_features: int, n_classes: int) -> tuple[FloatArray, FloatArray, Labels]:
+    """Return parameters, rows in [0, 1] and labels that follow from the model alone."""
+    rng = np.random.default_rng(0)
+    at = trainer.initial(0) + 0.01 * rng.normal(size=trainer.n_parameters)
+    return at, rng.uniform(size=(ROWS, n_features)), np.arange(ROWS) % n_classes
+
+
+def _same(one: FloatArray, other: FloatArray) -> bool:
+    return np.array_equal(one, other, equal_nan=True)

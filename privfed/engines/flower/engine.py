@@ -1,0 +1,248 @@
+"""The engine of estimators whose clients are nodes of a Flower deployment: `engine=FlowerEngine(folder)`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.connection import Connection, Engine, Members, Opening
+from privfed.core.record.transcript import Kept
+from privfed.core.roles.conversation import Total
+from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.stored.messages import Refusal, encode
+from privfed.engines.flower.federation_file import FederationFile
+from privfed.engines.flower.messages import (
+    Answered,
+    Ask,
+    Joined,
+    Up,
+    check_joined,
+    join,
+    read_up,
+    unseal_told,
+)
+from privfed.engines.flower.network import BROKEN, DISCONNECTED, FAULTS, Network
+from privfed.engines.flower.running import DrivenRun, submitted
+from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
+from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
+from privfed.party.replica import TOTAL
+from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_key
+
+_STRANGER = "agreement:position"
+_POLL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """A client that gave no reply: a dropout, as the secure sum sees it.
+
+    Args:
+        client: name of the client.
+        stage: of the exchange.
+        number: of the sum, 0 for the set-up.
+        what: what Flower says of it, in words.
+    """
+
+    client: str
+    stage: str
+    number: int
+    what: str
+
+
+class FlowerEngine(Engine):
+    """Clients are nodes of a Flower deployment; this process is the coordinator, on the SuperLink's machine.
+
+    It starts a Flower run when nodes are first asked, and ends it with `close`, or with this process. Where
+    the SuperLink is lost, a fit ends with `ProtocolError`, and `resume` goes on in another run.
+
+    Args:
+        folder: of the federation, made by `privfed flower new`.
+        network: the nodes, for a process that has them already, as a ServerApp of one's own
+            (`privfed.engines.flower.grid.GridNetwork(grid)`); None to start a run.
+        record: whether the transcript keeps masked bytes whole, as for `Simulation`.
+
+    Attributes:
+        faults: clients that gave no reply so far, and what Flower said of it.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, network: Network | None = None, record: Kept = "digests"
+    ) -> None:
+        self.file = FederationFile.read(Path(folder))
+        self.own: OwnIdentity = read_identity(self.file.coordinator)
+        self.parties: Parties = read_parties(self.file.parties)
+        self.network = DrivenRun(submitted(self.file)) if network is None else network
+        self.faults: list[NodeFault] = []
+        self._record: Kept = record
+
+    @property
+    def members(self) -> Members:
+        """The clients in the list of parties."""
+        names = tuple(card.name for card in self.parties.clients)
+        return Members(names, len(self.file.columns), self.file.columns)
+
+    @property
+    def record(self) -> Kept:
+        """Whether the transcript keeps masked bytes whole, or their digests."""
+        return self._record
+
+    def connect(self, opening: Opening) -> Connection:
+        """Bring the agreement to the nodes, and wait for those of all clients.
+
+        Raises:
+            RefusedError: a node refuses to take part.
+            ProtocolError: no node takes part, or the SuperLink cannot be reached.
+        """
+        configuration = opening.configuration
+        agreement = Agreement(configuration, self.parties.registry(configuration.clients))
+        agreement.check_coordinator(self.own.key)
+        fit = FlowerFit(self, agreement)
+        fit.gather()
+        session = opening.protocol.coordinator(agreement, self.own.key, fit)
+        return Connection(session=session, carrier=fit, timeout=self.file.timeout)
+
+    def close(self) -> None:
+        """End the Flower run."""
+        self.network.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class FlowerFit:
+    """The nodes of one agreement: carries its exchanges, and keeps the totals that its clients told.
+
+    Args:
+        engine: has the network.
+        agreement: what the nodes take part in.
+    """
+
+    def __init__(self, engine: FlowerEngine, agreement: Agreement) -> None:
+        self._engine, self._agreement = engine, agreement
+        self._secret = new_secret()
+        self._reader = public_key(self._secret)
+        self._join = encode(join(agreement.to_bytes(), agreement.digest, self._reader, engine.own.key))
+        self._nodes: dict[int, int] = {}
+        self._known: set[int] = set()
+        self._told: dict[int, bytes] = {}
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self._agreement.configuration.clients
+
+    def gather(self) -> None:
+        """Ask nodes to join until each client has one, or the time to wait is over.
+
+        Raises:
+            RefusedError: a node refuses to take part.
+            ProtocolError: none takes part.
+        """
+        until = time.monotonic() + self._engine.file.wait
+        while True:
+            self._ask_newcomers()
+            if len(self._nodes) == len(self._names) or time.monotonic() > until:
+                break
+            time.sleep(_POLL)
+        if not self._nodes:
+            raise ProtocolError(
+                f"none of the {len(self._names)} clients has a node that is connected and takes part within "
+                f"{self._engine.file.wait:g} s (wait= in the federation's file). Faults: {self._faults()}."
+            )
+
+    def _faults(self) -> str:
+        return ", ".join(sorted({one.what for one in self._engine.faults})) or "none"
+
+    def _ask_newcomers(self) -> None:
+        """Ask nodes that came since to join; each client has one node, found by its signature."""
+        fresh = [node for node in self._engine.network.nodes() if node not in self._known]
+        if not fresh:
+            return
+        heard = self._engine.network.send(dict.fromkeys(fresh, self._join), self._engine.file.timeout)
+        refused: dict[str, str] = {}
+        for node, data in heard.replies.items():
+            self._known.add(node)
+            answer = self._read(data, f"node {node}")
+            if isinstance(answer, Joined):
+                self._place(node, answer)
+            elif isinstance(answer, Refusal) and answer.code != _STRANGER:
+                refused[f"node {node}"] = answer.code
+        for node, code in heard.faults.items():
+            self._failed(f"node {node}", "join", 0, code)
+        if refused:
+            raise RefusedError(refused, stage="join")
+
+    def _place(self, node: int, answer: Joined) -> None:
+        try:
+            check_joined(answer, self._agreement.digest, self._reader, self._agreement.registry.clients)
+        except CryptographyError:
+            return
+        self._nodes[answer.position] = node
+        if answer.told:
+            self._keep(answer.position, answer.told)
+
+    def _read(self, data: bytes, sender: str) -> Up | None:
+        try:
+            return read_up(data, sender)
+        except MessageError:
+            return None
+
+    def _failed(self, client: str, stage: str, number: int, code: int) -> None:
+        what = FAULTS.get(code, FAULTS[0])
+        self._engine.faults.append(NodeFault(client, stage, number, what))
+        if code in BROKEN:
+            raise ProtocolError(
+                f"{client}: {what}. Nodes need privfed[flower] in the version of the coordinator, and the "
+                "app that privfed flower new wrote."
+            )
+
+    def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
+        """Deliver the requests; a client without a node, or whose node gives no reply, is a dropout."""
+        if any(i not in self._nodes for i in exchange.requests):
+            self._ask_newcomers()
+        nodes = {i: self._nodes[i] for i in exchange.requests if i in self._nodes}
+        digest = self._agreement.digest
+        sent = {node: encode(Ask(digest, exchange.requests[i])) for i, node in nodes.items()}
+        heard = self._engine.network.send(sent, self._engine.file.timeout if timeout is None else timeout)
+        for i, node in nodes.items():
+            if node in heard.faults:
+                self._lose(i, heard.faults[node])
+                self._failed(self._names[i], exchange.stage, exchange.number, heard.faults[node])
+        return self._replies(nodes, heard.replies)
+
+    def _lose(self, client: int, code: int) -> None:
+        """Forget the node of a client where it is not connected: it may come back, also as another one."""
+        if code == DISCONNECTED:
+            self._known.discard(self._nodes.pop(client))
+
+    def _replies(self, nodes: Mapping[int, int], replies: Mapping[int, bytes]) -> Replies:
+        found: Replies = []
+        for i, node in nodes.items():
+            if node not in replies:
+                continue
+            answer = self._read(replies[node], self._names[i])
+            if isinstance(answer, Answered):
+                found.append((i, answer.reply))
+                if answer.told:
+                    self._keep(i, answer.told)
+            elif isinstance(answer, Refusal):
+                found.append((i, encode(answer)))
+        return found
+
+    def _keep(self, client: int, box: bytes) -> None:
+        for index, total in unseal_told(box, self._agreement.digest, client, self._secret):
+            if self._told.setdefault(index, total) != total:
+                raise IntegrityError(f"clients told different totals of sum {index}; begin a new fit.")
+
+    def read(self, index: int) -> Total | None:
+        """Return a total that clients opened and told; None where none did."""
+        return TOTAL.from_bytes(self._told[index]).total() if index in self._told else None

@@ -1,0 +1,135 @@
+"""What a coordinator's process and a node say to each other besides the messages of the secure sum."""
+
+from __future__ import annotations
+
+import msgspec
+
+from privfed.core.stored.hashing import bound
+from privfed.core.stored.messages import Message, Refusal, decode
+from privfed.errors import MessageError
+from privfed.protocols.crypto.keys import (
+    KEY_BYTES,
+    CryptographyError,
+    Identity,
+    agree,
+    extract,
+    new_secret,
+    public_key,
+    seal,
+    unseal,
+    verify,
+)
+
+
+class Join(Message, frozen=True):
+    """Down: take part in what was agreed.
+
+    Args:
+        agreement: its bytes.
+        reader: X25519 key of the process that drives the run, for totals that only clients open.
+        signature: the coordinator's, over the agreement's digest and that key.
+    """
+
+    agreement: bytes
+    reader: bytes
+    signature: bytes
+
+
+class Ask(Message, frozen=True):
+    """Down: one request of the secure sum, in a fit that the node joined."""
+
+    digest: bytes
+    request: bytes
+
+
+class Joined(Message, frozen=True):
+    """Up: the node takes part at this position; signed with its key, over the agreement and the reader.
+
+    Of a fit that it has been in, it tells what clients have opened so far, sealed for the reader.
+    """
+
+    position: int
+    signature: bytes
+    told: bytes = b""
+
+
+class Answered(Message, frozen=True):
+    """Up: the reply, and the totals that this client opened with the request, sealed for the reader."""
+
+    reply: bytes
+    told: bytes = b""
+
+
+class Silent(Message, frozen=True):
+    """Up: the node gives no reply, since its state cannot be read or kept. This never depends on its rows."""
+
+
+Down = Join | Ask
+Up = Joined | Answered | Refusal | Silent
+Told = tuple[tuple[int, bytes], ...]
+
+
+def read_down(data: bytes) -> Down:
+    """Return what a node was sent; raises `MessageError` where it is malformed."""
+    read: Down = decode(data, Down, sender="the coordinator", stage="flower")
+    return read
+
+
+def read_up(data: bytes, sender: str) -> Up:
+    """Return what a node sent; raises `MessageError` where it is malformed."""
+    read: Up = decode(data, Up, sender=sender, stage="flower")
+    return read
+
+
+def _joining(digest: bytes, reader: bytes) -> bytes:
+    return bound("flower join", digest, reader)
+
+
+def _joined(digest: bytes, reader: bytes, position: int) -> bytes:
+    return bound("flower joined", digest, reader, position)
+
+
+def join(agreement: bytes, digest: bytes, reader: bytes, own: Identity) -> Join:
+    """Return the coordinator's signed request to join."""
+    return Join(agreement, reader, own.sign(_joining(digest, reader)))
+
+
+def check_join(message: Join, digest: bytes, server: bytes) -> None:
+    """Check that the coordinator of an agreement asked to join it; raises `CryptographyError`."""
+    if len(message.reader) != KEY_BYTES:
+        raise CryptographyError("a key of another length")
+    verify(server, message.signature, _joining(digest, message.reader))
+
+
+def joined(digest: bytes, reader: bytes, position: int, own: Identity, told: Told = ()) -> Joined:
+    """Return a node's signed answer that it takes part, with what it tells."""
+    box = seal_told(told, digest, position, reader) if told else b""
+    return Joined(position, own.sign(_joined(digest, reader, position)), box)
+
+
+def check_joined(message: Joined, digest: bytes, reader: bytes, clients: tuple[bytes, ...]) -> None:
+    """Check that the client of a position takes part; raises `CryptographyError`."""
+    if not 0 <= message.position < len(clients):
+        raise CryptographyError("a position that nobody has")
+    verify(clients[message.position], message.signature, _joined(digest, reader, message.position))
+
+
+_TOLD = msgspec.msgpack.Decoder(Told).decode
+
+
+def seal_told(told: Told, digest: bytes, position: int, reader: bytes) -> bytes:
+    """Seal totals for the process that drives the run, so that nobody on the way reads them."""
+    secret = new_secret()
+    own = public_key(secret)
+    about = bound("flower told", digest, position, reader, own)
+    return own + seal(extract(agree(secret, reader), about), msgspec.msgpack.encode(told), about)
+
+
+def unseal_told(box: bytes, digest: bytes, position: int, secret: bytes) -> Told:
+    """Open what `seal_told` made; raises `MessageError` where it does not authenticate."""
+    theirs, sealed = box[:KEY_BYTES], box[KEY_BYTES:]
+    about = bound("flower told", digest, position, public_key(secret), theirs)
+    try:
+        return _TOLD(unseal(extract(agree(secret, theirs), about), sealed, about))
+    except (CryptographyError, msgspec.MsgspecError):
+        raise MessageError("told totals do not hold", sender=f"client {position}", stage="flower") from None

@@ -1,0 +1,91 @@
+"""A party on its own machine joins a fit: from its folder, an agreement and its rows to a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.engine import Client, ErrorLog
+from privfed.core.roles.secure_sum import SecureSum
+from privfed.core.values.domain import Domain
+from privfed.errors import ArgumentError
+from privfed.party.client import Stores, own_client
+from privfed.party.identity import read_identity
+from privfed.party.journal import Journal
+from privfed.party.replica import OpenedTotal
+from privfed.party.verified import own_run, reads_totals
+
+
+class Party:
+    """A party with what its folder keeps: its identity, and its one journal (`privfed keys new`).
+
+    Args:
+        folder: the party's.
+
+    Raises:
+        ArgumentError: there is no identity, or others may read it.
+        StateError: its journal is missing, of another identity, or cannot be used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.own = read_identity(folder)
+        self.journal = Journal(folder, self.own)
+
+    def position(self, agreement: Agreement) -> int:
+        """Return this party's number in an agreement.
+
+        Raises:
+            ArgumentError: its key is not among the agreement's.
+        """
+        try:
+            return agreement.registry.clients.index(self.own.key.public)
+        except ValueError:
+            raise ArgumentError(
+                f"the agreement is not of {self.own.name!r}: none of its {len(agreement.registry.clients)} "
+                "keys is this party's; take the agreement that was made from your card."
+            ) from None
+
+    def join(
+        self,
+        agreement: Agreement,
+        protocol: SecureSum,
+        data: ClientData,
+        *,
+        data_set: str,
+        policy: ClientPolicy,
+        domain: Domain | None = None,
+        log: ErrorLog | None = None,
+        tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
+    ) -> Client:
+        """Begin a fit, or go on with one, also in another process: all that counts lies in the journal.
+
+        Args:
+            agreement: what was agreed, and not given by the coordinator alone.
+            protocol: the agreed secure sum.
+            data: the party's rows.
+            data_set: its own name of these rows; what they give is added up over all fits.
+            policy: what it answers besides.
+            domain: the declared domain; needed under differential privacy.
+            log: its own log of errors.
+            tells: hears each total that this party opens or verifies, where it gets any.
+
+        Raises:
+            PolicyError: the agreement has run, or the policy refuses it; the text is the code.
+            ArgumentError: the agreement is not of this party, or its rows or versions do not fit.
+            StateError: the journal cannot be used.
+        """
+        configuration, position = agreement.configuration, self.position(agreement)
+        if protocol.name != configuration.protocol:
+            raise ArgumentError(
+                f"the agreement is for {configuration.protocol!r} sums, got protocol={protocol.name!r}."
+            )
+        fit = self.journal.begin(agreement, position, data_set, policy)
+        replica = None
+        if reads_totals(protocol.opens_to, configuration):
+            replica = own_run(configuration, fit.opened, domain=domain, tells=tells)
+        side = protocol.client(agreement, position, self.journal.identity, policy, replica)
+        stores = Stores.in_journal(fit, side)
+        return own_client(side, position, data, configuration, policy, stores, domain=domain, log=log)

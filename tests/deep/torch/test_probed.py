@@ -1,0 +1,174 @@
+"""Modules whose gradients depend on draws, other rows or earlier ones are refused before anybody trains."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.deep.population import clients
+
+torch = pytest.importorskip("torch", reason="needs the extra deep: make install-deep")
+pytest.importorskip("opacus", reason="needs the extra deep: make install-deep")
+
+from privfed.core.asking.question import ClientData  # noqa: E402
+from privfed.core.values.domain import Box  # noqa: E402
+from privfed.deep import FedAvg  # noqa: E402
+from privfed.deep.training.local import Training  # noqa: E402
+from privfed.deep.training.softmax import SoftmaxRegression  # noqa: E402
+from privfed.deep.training.torch_trainer import TorchTrainer  # noqa: E402
+from privfed.deep.training.trainer import MODELS  # noqa: E402
+from privfed.errors import ArgumentError, PrivacyError  # noqa: E402
+from privfed.privacy.privacy import Privacy  # noqa: E402
+
+WORDS: dict[str, Any] = {"n_classes": 3, "rounds": 1, "protocol": "plain"}
+RECORDS = Privacy(
+    epsilon=8.0, delta=1e-6, unit="record", domain=Box(0, 1), neighbours="add-remove", noise="local"
+)
+DPSGD: dict[str, Any] = {**WORDS, "privacy": RECORDS, "noise_multiplier": 2.0, "rows_per_client": 40}
+
+
+class Scaled(torch.nn.Module):
+    """A layer with a parameter of its own, and what a test does to rows beside it."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(4))
+        self.change = change
+
+    def forward(self, rows: Any) -> Any:
+        return self.change(self, rows * self.scale)
+
+
+class Whole(torch.nn.Module):
+    """A module that draws beside its layers, and has no parameter of its own: a usual way to drop out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)
+
+    def forward(self, rows: Any) -> Any:
+        hidden = torch.tanh(self.first(rows))
+        return self.last(torch.nn.functional.dropout(hidden, 0.5, training=self.training))
+
+
+def dropped(layer: Any, rows: Any) -> Any:
+    return torch.nn.functional.dropout(rows, 0.3, training=layer.training)
+
+
+def drawn(layer: Any, rows: Any) -> Any:
+    return rows + 1e-6 * torch.rand_like(rows)
+
+
+def centered(layer: Any, rows: Any) -> Any:
+    return rows - rows.mean(dim=0)
+
+
+def remembered(layer: Any, rows: Any) -> Any:
+    before = getattr(layer, "kept", 0.0)
+    layer.kept = 0.5 * rows.detach().mean() + 0.5 * before
+    return rows - before
+
+
+def module(change: Any) -> Any:
+    return torch.nn.Sequential(Scaled(change), torch.nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("change", [dropped, drawn, centered, remembered])
+def test_dp_sgd_refuses_gradients_that_are_not_a_rows_own(change: Any) -> None:
+    X, y = clients(4)
+    with pytest.raises(PrivacyError, match="row's gradient"):
+        FedAvg(module(change), **DPSGD).fit(X, y)
+
+
+@pytest.mark.parametrize("change", [drawn, remembered])
+def test_training_that_does_not_repeat_is_refused_without_dp_sgd_too(change: Any) -> None:
+    X, y = clients(4)
+    with pytest.raises(ArgumentError, match="at random"):
+        FedAvg(module(change), **WORDS, domain=Box(0, 1)).fit(X, y)
+
+
+def test_dropout_of_a_module_is_off_as_that_of_a_layer() -> None:
+    X, y = clients(4)
+    trainer = TorchTrainer(Whole())
+    at = trainer.initial(0)
+    together = trainer.gradients(at, X[0], y[0])
+    alone = [trainer.gradient(at, X[0][i : i + 1], y[0][i : i + 1]) for i in range(len(y[0]))]
+    assert np.allclose(together, alone, atol=1e-12)
+    assert FedAvg(Whole(), **DPSGD).fit(X, y).privacy_spent_ is not None
+
+
+class Mixing(SoftmaxRegression):
+    """A model in numpy that takes the mean of all rows off each."""
+
+    def gradients(self, parameters: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return super().gradients(parameters, features - features.mean(axis=0), labels)
+
+
+def test_a_client_checks_the_model_that_it_registered_by_itself() -> None:
+    MODELS.add("mixing", Mixing)
+    X, y = clients(1)
+    with pytest.raises(PrivacyError, match="row's gradient"):
+        FedAvg("mixing", **DPSGD).fit(*clients(4))
+    words: dict[str, Any] = {"epochs": 1, "batch_size": None, "learning_rate": 0.1, "max_update_norm": 1.0}
+    noise: dict[str, Any] = {"noise_multiplier": 1.0, "sample_rate": 0.5, "rows": 40, "trainings": 1}
+    of_round: dict[str, Any] = {"timed": False, "round": 1, "by_rows": False, "seed": 0}
+    training = Training(model="mixing", n_classes=3, **words, **noise, **of_round)
+    with pytest.raises(PrivacyError, match="row's gradient"):
+        training.update(ClientData(X[0], y[0]), np.zeros(15), np.random.default_rng(0))
+
+
+def test_a_parameter_that_nothing_uses_has_no_gradient() -> None:
+    class Idle(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = torch.nn.Linear(4, 3), torch.nn.Linear(2, 2)
+
+        def forward(self, rows: Any) -> Any:
+            return self.used(rows)
+
+    X, y = clients(1)
+    trainer = TorchTrainer(Idle())
+    found = trainer.gradients(trainer.initial(0), X[0], y[0])
+    assert found.shape == (40, 21) and found[:, :15].any() and not found[:, 15:].any()
+
+
+def halved(scores: Any, labels: Any) -> Any:
+    return 0.5 * torch.nn.functional.cross_entropy(scores, labels)
+
+
+def test_modules_and_losses_that_compute_otherwise_have_other_names() -> None:
+    def scaled(by: float) -> Any:
+        return lambda scores, labels: by * torch.nn.functional.cross_entropy(scores, labels)
+
+    class Powered(torch.nn.Module):
+        def __init__(self, power: float) -> None:
+            super().__init__()
+            self.linear, self.power = torch.nn.Linear(4, 3), power
+            torch.nn.init.zeros_(self.linear.weight)
+            torch.nn.init.zeros_(self.linear.bias)
+
+        def forward(self, rows: Any) -> Any:
+            return self.linear(rows**self.power)
+
+    names = [
+        *(TorchTrainer(Powered(1.0), loss).name for loss in (None, halved, scaled(1.0), scaled(2.0))),
+        TorchTrainer(Powered(2.0)).name,
+    ]
+    assert len(set(names)) == len(names)
+    weighted = [torch.nn.CrossEntropyLoss(weight=torch.tensor(one)) for one in ([1.0, 1.0], [1.0, 2.0])]
+    assert TorchTrainer(Powered(1.0), weighted[0]).name != TorchTrainer(Powered(1.0), weighted[1]).name
+    assert TorchTrainer(Powered(1.0), weighted[0]).name == TorchTrainer(Powered(1.0), weighted[0]).name
+
+
+def test_what_is_not_trained_is_part_of_a_modules_name() -> None:
+    def frozen(value: float) -> Any:
+        first = torch.nn.Linear(4, 4)
+        torch.nn.init.constant_(first.weight, value)
+        torch.nn.init.zeros_(first.bias)
+        last = torch.nn.Linear(4, 3)
+        torch.nn.init.zeros_(last.weight)
+        torch.nn.init.zeros_(last.bias)
+        return torch.nn.Sequential(first.requires_grad_(False), last)
+
+    assert TorchTrainer(frozen(1.0)).name != TorchTrainer(frozen(2.0)).name
+    assert TorchTrainer(frozen(1.0)).name == TorchTrainer(frozen(1.0)).name

@@ -1,0 +1,43 @@
+"""Federations whose parties are all on this machine, and the same fits in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed import Box, Privacy
+from privfed.core.record.transcript import Summed
+from privfed.deploy.folders import make_local
+
+N = 4
+DOMAIN = Box(-12.0, 12.0, max_rows=100)
+WORDS: dict[str, Any] = {"local_iter": 2, "max_iter": 3, "tol": 0, "random_state": 3}
+REHEARSED = Privacy(
+    epsilon=2.0, delta=1e-6, unit="record", domain=DOMAIN, neighbours="add-remove", noise_seed=7
+)
+
+
+def rows(n: int = N) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    return [rng.normal(rng.choice([-4.0, 4.0], (20 + 5 * i, 2)), 1.0).clip(-11, 11) for i in range(n)]
+
+
+def federation(folder: Path, n: int = N, **words: Any) -> Path:
+    """Make a federation of n nodes, named by their position."""
+    tables = {f"c{i}": table for i, table in enumerate(rows(n))}
+    make_local(folder, tables, ["x0", "x1"], **{"timeout": 5.0, "wait": 0.0, **words})
+    return folder
+
+
+def here(model: Any, n: int = N, **words: Any) -> Any:
+    """Fit in this process, with the same names of clients."""
+    return model.fit(rows(n), client_names=[f"c{i}" for i in range(n)], **words)
+
+
+def assert_same(over: Any, own: Any) -> None:
+    """Assert that two fits have the same centroids and totals, to the last bit."""
+    np.testing.assert_array_equal(over.cluster_centers_, own.cluster_centers_)
+    totals = [[one.statistics for one in fit.transcript_.of(Summed)] for fit in (over, own)]
+    assert len(totals[0]) > 2 and totals[0] == totals[1]

@@ -1,0 +1,142 @@
+"""Flower's own messages, grid and apps, in this process: what our side makes of them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, Message, RecordDict
+from flwr.app.error import Error
+from flwr.supercore.task_identity import TaskIdentity
+
+from privfed import DWFKMeans
+from privfed.core.stored.messages import Refusal, encode
+from privfed.deploy import launcher
+from privfed.deploy.folders import nodes_of
+from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.client_app import client_app, folder_of
+from privfed.engines.flower.grid import QUERY, GridNetwork, packed, unpacked
+from privfed.engines.flower.network import EXPIRED
+from privfed.engines.flower.relay import relay
+from privfed.engines.flower.running import DrivenRun
+from privfed.errors import ArgumentError, MessageError, ProtocolError
+from tests.engines.flower.federations import WORDS, assert_same, federation, here
+from tests.engines.flower.networks import Folders
+
+
+@pytest.fixture(autouse=True)
+def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say which run messages are of, as Flower's processes do."""
+    for name, value in {"_run_id": 1, "_node_id": 1, "_task_id": 1}.items():
+        monkeypatch.setattr(TaskIdentity, name, value)
+
+
+class OneGrid:
+    """A grid whose replies are set by hand, and arrive in another order."""
+
+    def __init__(self, replies: dict[int, Any]) -> None:
+        self.replies, self.pushed = replies, list[Message]()
+
+    def get_node_ids(self) -> list[int]:
+        return [3, 1, 2]
+
+    def push_messages(self, messages: list[Message]) -> list[str | None]:
+        for number, one in enumerate(messages):
+            one.metadata.__dict__["_message_id"] = f"id {number}"
+        self.pushed = messages
+        return [
+            None if self.replies.get(one.metadata.dst_node_id) == "lost" else one.metadata.message_id
+            for one in messages
+        ]
+
+    def pull_messages(self, ids: list[str]) -> list[Message]:
+        found = []
+        for one in reversed(self.pushed):
+            reply = self.replies.pop(one.metadata.dst_node_id, None)
+            if isinstance(reply, int):
+                error = Error(reply, "<class 'ValueError'>:<'row 17 = 3.14159'>")
+                answer = Message(error, reply_to=one)
+                # Flower's server answers for nodes that cannot.
+                answer.metadata.__dict__["_src_node_id"] = 1
+                found.append(answer)
+            elif isinstance(reply, RecordDict):
+                found.append(Message(reply, reply_to=one))
+        return found
+
+
+def test_replies_are_matched_to_what_they_reply_to_and_errors_are_codes() -> None:
+    replies = {1: packed(b"one"), 2: 5, 3: packed(b"three"), 4: "lost", 5: None, 6: RecordDict()}
+    grid = OneGrid(dict(replies))
+    heard = GridNetwork(grid).send({i: b"%d" % i for i in replies}, 0.3)  # type: ignore[arg-type]
+    assert heard.replies == {1: b"one", 3: b"three"}
+    assert heard.faults == {2: 5, 4: 5, 5: EXPIRED, 6: 0}
+    assert [unpacked(one.content) for one in grid.pushed] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert {one.metadata.ttl for one in grid.pushed} == {0.3}
+    assert GridNetwork(grid).nodes() == (1, 2, 3)  # type: ignore[arg-type]
+    with pytest.raises(MessageError):
+        unpacked(RecordDict())
+
+
+def context(**node_config: Any) -> Context:
+    return Context(run_id=1, node_id=2, node_config=node_config, state=RecordDict(), run_config={})
+
+
+def test_no_text_of_an_error_leaves_the_app_of_a_node(tmp_path: Path) -> None:
+    sent = Message(packed(b"no message"), 2, QUERY)
+    sent.metadata.__dict__["_message_id"] = "id"
+    for where in (context(party=str(tmp_path / "nowhere")), context()):
+        reply = client_app()(sent, where)
+        assert not reply.has_error() and unpacked(reply.content) == encode(Refusal("error"))
+        assert not where.state
+
+
+def test_which_party_a_node_is_follows_from_its_own_configuration(tmp_path: Path) -> None:
+    assert folder_of(context(party="/srv/ward3")) == Path("/srv/ward3")
+    folders = (tmp_path / "a", tmp_path / "b")
+    assert folder_of(context(**{"partition-id": 1, "num-partitions": 2}), folders) == folders[1]
+    for found in (context(), context(party=3), context(**{"partition-id": 0})):
+        with pytest.raises(ArgumentError, match="names no party"):
+            folder_of(found)
+
+
+def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(tmp_path: Path) -> None:
+    folder = federation(tmp_path / "fed")
+    pipes: list[Connection] = []
+
+    def submit(path: Path) -> None:
+        connected = socket.socket(socket.AF_UNIX)
+        connected.connect(str(path))
+        pipes.append(Connection(connected.detach()))
+        threading.Thread(target=relay, args=(Folders(nodes_of(folder)), pipes[-1]), daemon=True).start()
+
+    with FlowerEngine(folder, network=DrivenRun(submit)) as engine:
+        words = {**WORDS, "run_dir": tmp_path / "run"}
+        model = DWFKMeans(3, engine=engine, **words)
+
+        def stop(index: int, ask: object, total: object) -> None:
+            if index == 2:
+                # As if the SuperLink were gone: the relay's end of the socket is closed.
+                engine.network._pipe.close()  # type: ignore[attr-defined]
+
+        with pytest.raises(ProtocolError, match=r"the Flower run ended.*resume the fit"):
+            model.fit_clients(model._gather(None, None, None, None), watch=stop)
+        assert_same(model.resume(), here(DWFKMeans(3, **WORDS)))
+    assert len(pipes) == 2
+
+
+def test_the_launcher_knows_the_release_that_it_was_tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launcher.unsupported() == ""
+    monkeypatch.setattr(launcher, "version", lambda name: "1.99.0")
+    assert launcher.unsupported() == (
+        f"flwr 1.99.0 is installed, and the launcher is tested with {launcher.TESTED} only"
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr("flwr.supernode.runtime.run_clientapp.install_from_fab", lambda fab: None)
+    assert launcher.unsupported() == f"flwr {launcher.TESTED} has another install_from_fab"

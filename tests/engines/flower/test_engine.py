@@ -1,0 +1,244 @@
+"""Fits over nodes that are asked by messages alone, from nothing but their folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed import DPKMeans, DWFKMeans, FederatedScaler, load, metrics
+from privfed.cli.commands import flower
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.record.transcript import Summed
+from privfed.core.stored.messages import Refusal, encode
+from privfed.deploy.folders import new_party, nodes_of, write_node
+from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.messages import (
+    Answered,
+    Ask,
+    Join,
+    Joined,
+    join,
+    read_down,
+    read_up,
+    unseal_told,
+)
+from privfed.engines.flower.network import Heard
+from privfed.engines.flower.node import answered, check_node
+from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, ProtocolError, RefusedError
+from privfed.party.identity import read_identity
+from privfed.party.journal import Journal
+from privfed.protocols.crypto.keys import Identity, new_secret, public_key
+from tests.cli.wide import run
+from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, federation, here
+from tests.engines.flower.networks import Folders
+from tests.some import some
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return federation(tmp_path / "fed")
+
+
+def over(folder: Path) -> tuple[FlowerEngine, Folders]:
+    network = Folders(nodes_of(folder))
+    return FlowerEngine(folder, network=network), network
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    ["masked", "ckks", *(pytest.param(one, marks=pytest.mark.slow) for one in ("plain", "masked-verified"))],
+)
+def test_a_fit_over_nodes_is_the_one_in_this_process(protocol: str, folder: Path) -> None:
+    engine, _ = over(folder)
+    fitted = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
+    assert_same(fitted, here(DWFKMeans(3, protocol=protocol, **WORDS)))
+    assert engine.faults == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "each", "besides"),
+    [("plain", 1, 0), ("masked", 2, 2), ("group-masked", 1, 3), ("ckks", 1, 4)],
+)
+def test_exchanges_a_sum_are_as_few_as_the_protocol_needs(
+    protocol: str, each: int, besides: int, folder: Path
+) -> None:
+    """Besides: the set-up, and what delivers the last total to clients that open it."""
+    engine, network = over(folder)
+    fitted = DWFKMeans(3, protocol=protocol, engine=engine, **{**WORDS, "max_iter": 1}).fit()
+    sums = len(fitted.transcript_.of(Summed))
+    assert fitted.federation_.traffic.exchanges == each * sums + besides
+    assert network.trips == 1 + fitted.federation_.traffic.exchanges
+
+
+@pytest.mark.slow
+def test_rehearsed_noise_is_the_one_in_this_process(folder: Path) -> None:
+    engine, _ = over(folder)
+    fitted = DPKMeans(3, privacy=REHEARSED, engine=engine, random_state=3).fit()
+    assert_same(fitted, here(DPKMeans(3, privacy=REHEARSED, random_state=3)))
+
+
+@pytest.mark.parametrize("command", ["run", "simulate"])
+def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
+    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    monkeypatch.setattr(flower, "simulated", lambda _: None)
+    monkeypatch.setattr(flower, "DrivenRun", lambda _: None)
+    words = ("--algorithm", "dp", "-k", 3, "--low", -12, "--high", 12, "--max-rows", 100)
+    claim = ("--epsilon", 2, "--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
+    said = run("flower", command, folder, *words, *claim, "--out", tmp_path / "run").output
+    spent = load(tmp_path / "run" / "model.npz").privacy_spent_
+    assert spent is not None and spent.line in said
+    assert all(what in said and fact in said for what, fact in some(spent.facts().items()))
+
+
+def test_metrics_and_scalers_ask_the_same_nodes(folder: Path) -> None:
+    engine, _ = over(folder)
+    scaled = FederatedScaler(engine=engine).fit()
+    assert scaled.mean_.tobytes() == here(FederatedScaler()).mean_.tobytes()
+    assert metrics.inertia(None, np.eye(2), engine=engine) > 0
+
+
+def test_a_node_that_is_gone_is_a_dropout_and_comes_back(folder: Path) -> None:
+    engine, network = over(folder)
+    seen: list[tuple[int, ...]] = []
+
+    def watch(index: int, ask: object, total: Any) -> None:
+        seen.append(total.contributors)
+        network.gone = {103} if index < 2 else set()
+
+    model = DWFKMeans(3, protocol="plain", engine=engine, **WORDS)
+    model.fit_clients(model._gather(None, None, None, None), watch=watch)
+    assert seen[:3] == [(0, 1, 2, 3), (0, 1, 2), (0, 1, 2)] and seen[3] == (0, 1, 2, 3)
+    assert [(one.client, one.what) for one in engine.faults] == [("c3", "the node is not connected")]
+
+
+def test_too_few_nodes_end_a_sum_by_name(folder: Path) -> None:
+    engine, network = over(folder)
+    network.gone = {101, 102, 103}
+    with pytest.raises(NotEnoughClientsError) as raised:
+        DWFKMeans(3, engine=engine, **WORDS).fit()
+    assert raised.value.missing == ("c1", "c2", "c3")
+    network.gone = {100, 101, 102, 103}
+    with pytest.raises(ProtocolError, match=r"none of the 4 clients has a node .*within 0 s"):
+        DWFKMeans(3, engine=engine, **WORDS).fit()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "trips"),
+    [("masked", 12), ("plain", 5), ("ckks", 6), pytest.param("group-masked", 6, marks=pytest.mark.slow)],
+)
+def test_a_run_that_is_lost_is_resumed_with_the_same_journals(
+    protocol: str, trips: int, folder: Path, tmp_path: Path
+) -> None:
+    class Lost(Folders):
+        def send(self, messages: Any, seconds: float) -> Heard:
+            heard = super().send(messages, seconds)
+            if self.trips == trips:
+                raise ProtocolError("the Flower run ended")
+            return heard
+
+    engine = FlowerEngine(folder, network=Lost(nodes_of(folder)))
+    model = DWFKMeans(3, protocol=protocol, engine=engine, run_dir=tmp_path / "run", **WORDS)
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        model.fit()
+    assert_same(model.resume(), here(DWFKMeans(3, protocol=protocol, **WORDS)))
+    own = nodes_of(folder)[0]
+    assert len(Journal(own, read_identity(own)).fits) == 1
+
+
+def test_a_client_whose_own_code_fails_says_nothing_of_why(folder: Path) -> None:
+    broken = nodes_of(folder)[1]
+    np.savez(broken / "rows.npz", X=np.array([[np.nan, 1234567.0]]))
+    engine, network = over(folder)
+    with pytest.raises(RefusedError) as refused:
+        DWFKMeans(3, protocol="plain", engine=engine, **WORDS).fit()
+    assert refused.value.codes == {"node 101": "error"}
+    assert not any(b"NaN" in one or b"rows.npz" in one or b"missing" in one for one in network.up)
+    assert "missing or infinite" in (broken / "log" / "0.log").read_text()
+
+
+def joined(folder: Path) -> tuple[Agreement, Folders]:
+    """Run a short fit that clients open; return what was agreed, and the network that saw it."""
+    engine, network = over(folder)
+    DWFKMeans(3, protocol="group-masked", engine=engine, **{**WORDS, "max_iter": 1}).fit()
+    first = read_down(network.down[0])
+    assert isinstance(first, Join)
+    return Agreement.from_bytes(first.agreement), network
+
+
+def request(agreement: Agreement, signer: Identity) -> bytes:
+    return encode(join(agreement.to_bytes(), agreement.digest, public_key(new_secret()), signer))
+
+
+def code(folder: Path, message: bytes) -> str:
+    reply = read_up(answered(folder, message), "a node")
+    assert isinstance(reply, Refusal)
+    return reply.code
+
+
+def test_a_node_joins_what_its_own_coordinator_signed_with_its_own_parties_only(folder: Path) -> None:
+    agreement, _ = joined(folder)
+    node, server = nodes_of(folder)[0], read_identity(folder / "coordinator").key
+    assert isinstance(read_up(answered(node, request(agreement, server)), "a node"), Joined)
+    assert code(node, request(agreement, Identity.generate())) == "malformed"
+    other = Registry((*agreement.registry.clients[:-1], Identity.generate().public), server.public)
+    assert code(node, request(Agreement(agreement.configuration, other), server)) == "agreement:parties"
+    assert code(node, encode(Ask(bytes(32), b""))) == "agreement:unknown"
+    assert code(node, b"anything") == "malformed"
+
+
+def test_a_node_with_copies_of_agreements_joins_only_these(folder: Path) -> None:
+    agreement, _ = joined(folder)
+    node, server = nodes_of(folder)[0], read_identity(folder / "coordinator").key
+    (node / "approved").mkdir()
+    assert code(node, request(agreement, server)) == "agreement:approved"
+    (node / "approved" / "lloyd").write_bytes(agreement.to_bytes())
+    again = msgspec.structs.replace(agreement.configuration, nonce=b"another")
+    assert isinstance(
+        read_up(answered(node, request(Agreement(again, agreement.registry), server)), "a node"), Joined
+    )
+    more = msgspec.structs.replace(agreement.configuration, seed=99)
+    assert code(node, request(Agreement(more, agreement.registry), server)) == "agreement:approved"
+
+
+def test_what_clients_open_is_told_to_the_driving_process_alone(folder: Path) -> None:
+    agreement, network = joined(folder)
+    told = [
+        one for one in (read_up(data, "") for data in network.up) if isinstance(one, Answered) and one.told
+    ]
+    assert told
+    with pytest.raises(MessageError, match="told totals do not hold"):
+        unseal_told(told[0].told, agreement.digest, 0, new_secret())
+    for node in nodes_of(folder):
+        settings = (node / "node.toml").read_text()
+        (node / "node.toml").write_text(settings.replace("tells = true", "tells = false"))
+    engine, network = over(folder)
+    with pytest.raises(ProtocolError, match="only the clients have the total"):
+        DWFKMeans(3, protocol="group-masked", engine=engine, **WORDS).fit()
+    assert not any(getattr(read_up(data, ""), "told", b"") for data in network.up)
+
+
+def test_an_unlisted_node_takes_no_part_and_stops_nobody(folder: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    new_party(foreign, "foreign")
+    write_node(foreign, "rows.npz", "rows")
+    shutil.copy(nodes_of(folder)[0] / "rows.npz", foreign)
+    shutil.copy(folder / "parties", foreign)
+    network = Folders((*nodes_of(folder), foreign))
+    fitted = DWFKMeans(3, protocol="plain", engine=FlowerEngine(folder, network=network), **WORDS).fit()
+    assert_same(fitted, here(DWFKMeans(3, protocol="plain", **WORDS)))
+    with pytest.raises(ArgumentError, match="has no client with the key of 'foreign'"):
+        check_node(foreign)
+
+
+def test_a_broken_installation_is_an_error_and_no_dropout(folder: Path) -> None:
+    engine, network = over(folder)
+    network.faults[(3, 102)] = 1
+    with pytest.raises(ProtocolError, match=r"c2: its Flower app cannot be loaded\. Nodes need"):
+        DWFKMeans(3, engine=engine, **WORDS).fit()

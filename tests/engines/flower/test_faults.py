@@ -1,0 +1,176 @@
+"""Nodes and servers of a Flower deployment that fail, and all that runs over one. Takes about an hour."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from privfed import (
+    FKM,
+    DPKMeans,
+    DWFKMeans,
+    FederatedFuzzyCMeans,
+    FederatedScaler,
+    metrics,
+    select_n_clusters,
+)
+from privfed.core.record.transcript import Summed
+from privfed.deploy.certificates import NODE_PUBLIC
+from privfed.deploy.folders import nodes_of
+from privfed.deploy.processes import Processes
+from privfed.deploy.simulating import simulated
+from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.running import DrivenRun
+from privfed.errors import ProtocolError, RefusedError
+from tests.engines.flower.deployments import TIMEOUT, before, deployed
+from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, here, rows
+
+pytestmark = pytest.mark.faults
+SHORT: dict[str, Any] = {**WORDS, "max_iter": 1}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    with deployed(tmp_path_factory.mktemp("d") / "fed") as started:
+        yield started
+
+
+@pytest.fixture
+def engine(running: Processes) -> Iterator[FlowerEngine]:
+    for folder in nodes_of(running.file.folder):
+        if folder.name not in running.nodes:
+            running.start_node(folder)
+    with FlowerEngine(running.file.folder) as made:
+        yield made
+
+
+@pytest.mark.parametrize("protocol", ["group-masked", "ckks", "masked-verified"])
+def test_each_sum_is_the_one_in_this_process(protocol: str, engine: FlowerEngine) -> None:
+    fitted = DWFKMeans(3, protocol=protocol, engine=engine, **SHORT).fit()
+    assert_same(fitted, here(DWFKMeans(3, protocol=protocol, **SHORT)))
+
+
+def test_rehearsed_noise_is_the_one_in_this_process(engine: FlowerEngine) -> None:
+    fitted = DPKMeans(3, privacy=REHEARSED, engine=engine, random_state=3).fit()
+    assert_same(fitted, here(DPKMeans(3, privacy=REHEARSED, random_state=3)))
+
+
+def test_local_centers_and_fuzzy_memberships_with_their_index_are_the_same(engine: FlowerEngine) -> None:
+    over = FKM(3, protocol="plain", max_iter=2, random_state=3, engine=engine).fit()
+    own = here(FKM(3, protocol="plain", max_iter=2, random_state=3))
+    np.testing.assert_array_equal(over.cluster_centers_, own.cluster_centers_)
+    over_fuzzy = FederatedFuzzyCMeans(
+        3, protocol="plain", max_iter=2, tol=0, random_state=3, engine=engine
+    ).fit()
+    own_fuzzy = here(FederatedFuzzyCMeans(3, protocol="plain", max_iter=2, tol=0, random_state=3))
+    np.testing.assert_array_equal(over_fuzzy.cluster_centers_, own_fuzzy.cluster_centers_)
+    index = [
+        metrics.fuzzy_davies_bouldin(one.federation_, one.cluster_centers_) for one in (over_fuzzy, own_fuzzy)
+    ]
+    assert index[0] == index[1]
+
+
+def test_statistics_and_the_number_of_clusters_are_the_same(engine: FlowerEngine) -> None:
+    scaled = FederatedScaler(engine=engine).fit()
+    np.testing.assert_array_equal(scaled.mean_, here(FederatedScaler()).mean_)
+    words: dict[str, Any] = {"estimator": "dwf", "protocol": "plain", **SHORT}
+    over = select_n_clusters(None, range(2, 4), engine=engine, **words)
+    own = select_n_clusters(rows(), range(2, 4), client_names=[f"c{i}" for i in range(4)], **words)
+    assert over.table == own.table
+
+
+@pytest.mark.parametrize(
+    ("stage", "number"), [("advertise", 0), ("prepare", 0), ("collect", 2), ("unmask", 2)]
+)
+def test_a_node_killed_in_a_stage_is_a_dropout(
+    stage: str, number: int, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before(monkeypatch, stage, number, lambda: running.kill_node("c1"))
+    fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
+    assert fitted.transcript_.of(Summed)[-1].contributors == (0, 2, 3)
+    assert {one.client for one in engine.faults} == {"c1"}
+
+
+def test_a_node_that_is_too_slow_is_a_dropout_of_that_sum(
+    running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before(monkeypatch, "collect", 2, lambda: running.hold("c1", TIMEOUT + 15))
+    fitted = DWFKMeans(3, protocol="plain", engine=engine, **SHORT).fit()
+    left = [total.contributors for total in fitted.transcript_.of(Summed)]
+    assert left[0] == (0, 1, 2, 3) and left[1] == (0, 2, 3)
+
+
+def test_a_client_that_raises_refuses_and_says_nothing(running: Processes, engine: FlowerEngine) -> None:
+    table = nodes_of(running.file.folder)[1] / "rows.npz"
+    kept = table.read_bytes()
+    np.savez(table, X=np.array([[np.nan, 1.0]]))
+    try:
+        with pytest.raises(RefusedError) as refused:
+            DWFKMeans(3, engine=engine, **SHORT).fit()
+    finally:
+        table.write_bytes(kept)
+    assert list(refused.value.codes.values()) == ["error"] and "NaN" not in str(refused.value)
+
+
+def test_a_fit_whose_superlink_is_killed_is_resumed(
+    running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before(monkeypatch, "collect", 3, running.kill_superlink)
+    model = DWFKMeans(3, engine=engine, run_dir=tmp_path / "run", **SHORT)
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        model.fit()
+    running.start_superlink([one / NODE_PUBLIC for one in nodes_of(running.file.folder)])
+    assert_same(model.resume(), here(DWFKMeans(3, **SHORT)))
+
+
+def test_a_node_restored_from_a_backup_is_refused_by_the_others(
+    running: Processes, engine: FlowerEngine, tmp_path: Path
+) -> None:
+    folder = nodes_of(running.file.folder)[3]
+    shutil.copytree(folder, tmp_path / "backup", ignore=shutil.ignore_patterns("flwr"))
+    DWFKMeans(3, engine=engine, **SHORT).fit()
+    (folder / "journal.sqlite").unlink()
+    shutil.copytree(tmp_path / "backup", folder, dirs_exist_ok=True)
+    with pytest.raises(RefusedError) as refused:
+        DWFKMeans(3, engine=engine, **SHORT).fit()
+    assert set(refused.value.codes.values()) == {"journal:3"}
+
+
+_FOREIGN = """\
+from pathlib import Path
+Path({path!r}).touch()
+import privfed.engines.flower.client_app
+app = privfed.engines.flower.client_app.app
+"""
+
+
+@pytest.mark.parametrize("launcher", [True, False])
+def test_the_code_of_a_run_is_run_by_a_plain_node_only(launcher: bool, tmp_path: Path) -> None:
+    """What the page on Flower says of whoever may submit a run, with the launcher and without."""
+    with (
+        deployed(tmp_path / "fed", launcher=launcher) as running,
+        FlowerEngine(running.file.folder) as engine,
+    ):
+        app, touched = running.file.folder / "app", tmp_path / "touched"
+        (app / "foreign.py").write_text(_FOREIGN.format(path=str(touched)))
+        project = (app / "pyproject.toml").read_text()
+        assert "privfed.engines.flower.client_app:app" in project
+        foreign = project.replace("privfed.engines.flower.client_app:app", "foreign:app")
+        (app / "pyproject.toml").write_text(foreign)
+        fitted = DWFKMeans(3, protocol="plain", engine=engine, **SHORT).fit()
+        assert_same(fitted, here(DWFKMeans(3, protocol="plain", **SHORT)))
+        assert touched.exists() is not launcher
+
+
+def test_a_simulation_is_the_deployment(running: Processes) -> None:
+    """Simulated nodes share processes: nothing of one may be left for the next."""
+    with FlowerEngine(running.file.folder, network=DrivenRun(simulated(running.file))) as engine:
+        fitted = DWFKMeans(3, engine=engine, **WORDS).fit()
+    assert_same(fitted, here(DWFKMeans(3, **WORDS)))

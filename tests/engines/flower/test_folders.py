@@ -1,0 +1,108 @@
+"""The files of a federation over Flower, and what is refused in them."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from privfed import Ball
+from privfed.deploy.certificates import write_certificates, write_node_key
+from privfed.deploy.folders import nodes_of, write_app
+from privfed.deploy.processes import superlink_words
+from privfed.engines.flower.federation_file import FederationFile
+from privfed.engines.flower.settings import NodeSettings
+from privfed.errors import ArgumentError
+from tests.engines.flower.federations import federation
+
+
+def test_a_new_app_has_no_code_of_its_own(tmp_path: Path) -> None:
+    file = write_app(tmp_path / "fed", ['a "quoted" column', "b"], timeout=30.0)
+    assert FederationFile.read(tmp_path / "fed") == file
+    assert (file.columns, file.timeout) == (('a "quoted" column', "b"), 30.0)
+    assert [one.name for one in (tmp_path / "fed" / "app").iterdir()] == ["pyproject.toml"]
+    app = tomllib.loads((tmp_path / "fed" / "app" / "pyproject.toml").read_text())
+    assert app["tool"]["flwr"]["app"]["components"] == {
+        "serverapp": "privfed.engines.flower.server_app:app",
+        "clientapp": "privfed.engines.flower.client_app:app",
+    }
+    with pytest.raises(ArgumentError, match="is there already and is never replaced"):
+        write_app(tmp_path / "fed", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nodes = 3", "'nodes' is not known; known are columns, coordinator"),
+        ("columns = []", "columns must list the names"),
+        ('columns = ["a"]\ntimeout = "long"', "timeout must be int, got 'long'"),
+        ("columns = [", "is missing or no TOML"),
+    ],
+)
+def test_a_wrong_federation_file_is_an_error(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(line)
+    with pytest.raises(ArgumentError, match=message):
+        FederationFile.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "data must be a text, got None"),
+        ('data = "r.csv"\ndata_set = "a"\nrows = 1', "'rows' is not known; known are data, data_set"),
+        ('data = "r.csv"\ndata_set = "a"\ntells = 1', "tells must be true or false"),
+        ('data = "r.csv"\ndata_set = "a"\ncolumns = "a"', "columns must be a list of texts"),
+        ('data = "r.csv"\ndata_set = "a"\n[policy]\nmin_client = 2', "'min_client' is not known; known are"),
+        ('data = "r.csv"\ndata_set = "a"\n[policy]\nmin_clients = 0', "min_clients"),
+        ('data = "r.csv"\ndata_set = "a"\n[domain]\nkind = "cube"', "domain must be kind"),
+    ],
+)
+def test_wrong_settings_of_a_node_are_an_error(lines: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text(lines)
+    with pytest.raises(ArgumentError, match=message):
+        NodeSettings.read(tmp_path)
+
+
+def test_a_node_insists_on_its_own_policy_and_domain(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text(
+        'data = "r.csv"\ndata_set = "ward 3"\ncolumns = ["b", "a"]\n'
+        '[policy]\nmin_clients = 3\nalgorithms = ["WeightedKMeans"]\n'
+        '[domain]\nkind = "ball"\ncenter = 0.0\nradius = 2.0\n'
+    )
+    (tmp_path / "r.csv").write_text("a,b\n1,2\n3,4\n")
+    settings = NodeSettings.read(tmp_path)
+    assert (settings.policy.min_clients, settings.policy.algorithms) == (3, {"WeightedKMeans"})
+    assert isinstance(settings.domain, Ball) and not settings.tells
+    assert settings.rows().features.tolist() == [[2.0, 1.0], [4.0, 3.0]]
+
+
+def test_certificates_hold_for_the_hosts_that_were_named(tmp_path: Path) -> None:
+    write_certificates(tmp_path, ["hub.example", "10.0.0.5"])
+    server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["hub.example"]
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.5"]
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    assert len(context.get_ca_certs()) == 1
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes()))
+    write_node_key(tmp_path)
+    assert (tmp_path / "flower-key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    for secret in ("server.key", "flower-key"):
+        assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
+
+
+def test_a_superlink_serves_other_machines_with_tls_and_known_nodes_only(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    folder = federation(tmp_path / "fed", 1)
+    words = superlink_words(FederationFile.read(folder), "0.0.0.0")
+    assert "--enable-supernode-auth" in words and "--insecure" not in words
+    assert "--disable-runtime-dependency-installation" in words
+    bare = write_app(tmp_path / "bare", ["a"])
+    assert "--insecure" in superlink_words(bare, "127.0.0.1")
+    with pytest.raises(ArgumentError, match=r"serves 127\.0\.0\.1 only"):
+        superlink_words(bare, "0.0.0.0")
+    assert [one.name for one in nodes_of(folder)] == ["c0"]

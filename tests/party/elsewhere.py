@@ -1,0 +1,72 @@
+"""An engine whose clients keep nothing but their folders: each connection finds them as after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from privfed import ClientPolicy
+from privfed.core.agreed.agreement import Agreement, Registry
+from privfed.core.asking.question import ClientData
+from privfed.core.connection import Connection, Engine, Members, Opening
+from privfed.core.roles.engine import Client, Exchange, Replies
+from privfed.party.identity import OwnIdentity, write_identity
+from privfed.party.joining import Party
+from privfed.party.journal import Journal
+from tests.party.journals import SERVER
+
+
+class Elsewhere(Engine):
+    """Clients with folders of their own, under identities that stay.
+
+    Attributes:
+        silent: says which clients do not hear an exchange.
+        lies: changes the coordinator's session once it is made.
+    """
+
+    record: Literal["digests"] = "digests"
+
+    def __init__(self, folder: Path, rows: Sequence[np.ndarray], policy: ClientPolicy | None = None) -> None:
+        self._folder, self._rows = folder, rows
+        self._policy = ClientPolicy() if policy is None else policy
+        self.silent: Callable[[Exchange, int], bool] = lambda exchange, client: False
+        self.lies: Callable[[object], None] = lambda session: None
+        self._clients: list[Client] = []
+        for name in self.members.names:
+            own = OwnIdentity.generate(name)
+            Journal.create(folder / name, own)
+            write_identity(folder / name, own)
+
+    @property
+    def members(self) -> Members:
+        return Members(tuple(f"c{i}" for i in range(len(self._rows))), self._rows[0].shape[1])
+
+    def party(self, client: int) -> Party:
+        """Return a client's party, as a new process would."""
+        return Party(self._folder / f"c{client}")
+
+    def connect(self, opening: Opening) -> Connection:
+        parties = [self.party(i) for i in range(len(self._rows))]
+        registry = Registry(tuple(one.own.key.public for one in parties), SERVER.public)
+        agreement = Agreement(opening.configuration, registry)
+        self._clients = [
+            one.join(
+                agreement,
+                opening.protocol,
+                ClientData(rows),
+                data_set="rows",
+                policy=self._policy,
+                domain=opening.domain,
+            )
+            for one, rows in zip(parties, self._rows, strict=True)
+        ]
+        session = opening.protocol.coordinator(agreement, SERVER)
+        self.lies(session)
+        return Connection(session=session, carrier=self)
+
+    def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
+        heard = [(i, data) for i, data in exchange.requests.items() if not self.silent(exchange, i)]
+        return [(i, self._clients[i].handle(data)) for i, data in heard]
