@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.claims import SCORED, lines_of
 from privfed.experiments.report.report import write_report
 from privfed.experiments.running.measure import Part, measure
 from privfed.experiments.running.planning import plan
@@ -67,12 +67,27 @@ def test_a_study_says_what_each_guarantee_claims_and_that_rehearsals_are_not_pri
     frame = pl.read_csv(study / "results.csv")
     assert frame["privacy claim"].to_list() == [claim.line for claim in claims]
     for claim in claims:
-        assert f"plain, epsilon {claim.epsilon:g}, record: {claim.line}." in said
+        assert f"plain, epsilon {claim.epsilon:g}, record: differential privacy: " in said
+        assert all(f"{what}: {fact}" in said for what, fact in claim.facts().items())
         assert claim.line in (study / "table.md").read_text()
         assert claim.line in (study / "table.tex").read_text().replace("\\", "")
         assert all(f"<dt>{what}</dt><dd>{fact}</dd>" in page for what, fact in claim.facts().items())
     assert all(SCORED in text for text in (said, page, (study / "table.md").read_text()))
     assert "are rehearsals: their noise repeats, and nobody is protected" in said
+
+
+def test_what_all_claims_say_is_said_once_and_nothing_is_left_out(study: Path) -> None:
+    run("tradeoff", study / "study.toml", "--out", study, "--quiet")
+    rows = json.loads((study / "results.json").read_text())["configurations"]
+    rehearsed, claimed = (PrivacySpent.from_dict(row["privacy"]) for row in rows)
+    assert lines_of({}) == []
+    assert lines_of({"one": claimed}) == [f"one: {claimed.line}."]
+    assert lines_of({"one": claimed, "two": claimed})[-1] == f"All 2 of these: {claimed.line}."
+    lines = lines_of({"one": claimed, "two": rehearsed, "three": rehearsed})
+    assert [line.split(":")[0] for line in lines] == ["one", "two / three", "All 3 of these"]
+    for line, claim in zip(lines, (claimed, rehearsed), strict=False):
+        facts = [f"{what}: {fact}" for what, fact in claim.facts().items()]
+        assert all((fact in line) != (fact in lines[-1]) for fact in facts)
 
 
 def test_studies_that_are_compared_say_their_claims(study: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import pkgutil
 import sqlite3
 import warnings
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from privfed.core.stored.formats import Format
 from privfed.errors import ArgumentError, FormatError, RunFolderError
 from privfed.experiments.report.compare import read_results
 from privfed.experiments.running.store import Store
+from tests.modules import importable
 
 FORMATS = {"run.json", "result.json", "attacks.json", "cells.sqlite", "results.json", "model.npz", FILE}
 
@@ -33,14 +33,8 @@ FORMATS = {"run.json", "result.json", "attacks.json", "cells.sqlite", "results.j
 @pytest.fixture(scope="module")
 def known() -> dict[type, list[Any]]:
     """Return all formats and codecs of the library, wherever they are defined."""
-    for one in pkgutil.walk_packages(privfed.__path__, "privfed."):
-        if ".deep" in one.name:  # It stores nothing of its own, and needs extras.
-            continue
-        try:
-            importlib.import_module(one.name)
-        except ModuleNotFoundError as error:
-            # The two apps that Flower starts import it, which is an extra.
-            assert error.name == "flwr" and ".flower" in one.name
+    for one in importable():
+        importlib.import_module(one)
     # By type alone: `isinstance` would ask each object for its class, and some of torch's warn when asked.
     alive = gc.get_objects()
     return {kind: [one for one in alive if issubclass(type(one), kind)] for kind in (Format, Codec)}

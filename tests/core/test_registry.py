@@ -12,6 +12,7 @@ import pytest
 from privfed.core.names import registry as module
 from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError
+from tests.modules import importable
 from tests.some import some
 
 OWN = {"ordered": "collections:OrderedDict", "deque": "collections:deque"}
@@ -144,11 +145,8 @@ def test_every_question_of_privfed_is_found_by_its_name_on_the_wire() -> None:
         "from privfed.core.names.own_questions import PLACES; "
         "from privfed.core.asking.question import kind_named;"
         "assert all(kind_named(name).__name__ == name for name in PLACES); "
-        "import importlib, pkgutil, privfed; from privfed.core.asking.question import _REGISTRY;"
-        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(privfed.__path__, 'privfed.')"
-        # These need the extras "deep" and "flower", and hold no question.
-        " if m.name != 'privfed.deep.training.torch_trainer' and not m.name.startswith("
-        " tuple(f'privfed.engines.flower.{one}' for one in ('client_app', 'grid', 'server_app')))];"
+        "import importlib; from privfed.core.asking.question import _REGISTRY;"
+        f"[importlib.import_module(one) for one in {importable()}];"
         # Tests of secure sums ask it, of clients in their own process.
         "assert set(_REGISTRY) == {*PLACES, 'Vectors'}, set(_REGISTRY) ^ set(PLACES)"
     )

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from privfed import experiments
 from privfed.cli.display.progress import SECONDS_BETWEEN_LINES
 from privfed.errors import ArgumentError
-from privfed.experiments.report.claims import SCORED
+from privfed.experiments.report.claims import SCORED, lines_of
 from privfed.experiments.report.composed_budget import composed_budgets
 from privfed.experiments.report.report import PAGE, answers, write_report
 from privfed.experiments.report.summary import Row, claims_of, shown
@@ -120,9 +120,9 @@ def tell(checked: Plan, rows: list[Row], out: Path) -> None:
         found = "nothing measured" if answer.row is None else answer.row.label
         within = f"leakage <= {answer.leakage:g} and cost ratio <= {answer.score_ratio:g}"
         cost = "" if answer.row is None else f" ({shown(answer.row.stats['bytes'].mean / 1000)} kB a client)"
-        click.echo(f"{name}, {within}: {found}{cost}")
-    for name, claim in claims_of(rows).items():
-        click.echo(f"{name}: {claim.line}.")
+        click.echo(f"Fewest bytes with {within} on {name}: {found}{cost}")
+    for line in lines_of(claims_of(rows)):
+        click.echo(line)
     for one in composed_budgets(rows):
         click.echo(f"All fits together, {one}")
     if claims_of(rows):

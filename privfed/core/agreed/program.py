@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.metadata import version
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 
 from privfed.core.asking.question import Question, kind_named, wire_name
 from privfed.core.names.own_programs import ALGORITHMS
-from privfed.core.stored.held import held
+from privfed.core.stored.held import held, types_of
 from privfed.core.stored.messages import Array
 from privfed.core.values.guarantee import Word
 from privfed.errors import ArgumentError
@@ -98,7 +99,12 @@ class AgreedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def own_versions() -> dict[str, str]:
     """Return the versions that this party runs, as agreements name them."""
-    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": version("privfed")}
+    return {"numpy": ".".join(np.__version__.split(".")[:2]), "privfed": _own_version()}
+
+
+@cache
+def _own_version() -> str:
+    return version("privfed")
 
 
 def name_of(kind: type[Any]) -> str:
@@ -144,9 +150,9 @@ def built(agreed: Of) -> Any:
     Raises:
         ArgumentError: its class is not registered here, or a field is missing, unknown or of another type.
     """
-    kind = ALGORITHMS.find(agreed.name)
+    kind: Any = ALGORITHMS.find(agreed.name)
     try:
-        hints = get_type_hints(kind)
+        hints = types_of(kind)
         values = {name: _built(one) for name, one in agreed.fields.items()}
         for one in fields(kind):
             if not _fits(values[one.name], hints[one.name]):

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from privfed.core.asking.stack import Stack
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names.definitions import same_definition
 from privfed.core.names.own_questions import PLACES
-from privfed.core.stored.held import held
+from privfed.core.stored.held import held, types_of
 from privfed.core.stored.messages import Array, encode
 from privfed.core.values.domain import Domain, FloatArray, Ranges, frozen_array
 from privfed.core.values.guarantee import Word
@@ -321,15 +321,9 @@ def _fits(value: object, hint: Any) -> bool:
     return type(value) in allowed or (float in allowed and type(value) is int)
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """Return the annotations of a kind of question or part: evaluated once, not for every message."""
-    return get_type_hints(kind)
-
-
 def _read(kind: Any, prefix: str, values: dict[str, object]) -> Any:
     """Build a dataclass from the values under a prefix, each checked against its annotation."""
-    hints, built = _hints(kind), {}
+    hints, built = types_of(kind), {}
     for one in fields(kind):
         name, hint = prefix + one.name, hints[one.name]
         value = values.pop(name)

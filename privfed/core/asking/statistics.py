@@ -202,10 +202,10 @@ class Entry:
 
     def __post_init__(self) -> None:
         for field in ("low", "high", "resolution"):
-            array = np.broadcast_to(np.asarray(getattr(self, field), dtype=np.float64), self.shape)
-            if not np.isfinite(array).all():
+            given = np.asarray(getattr(self, field), dtype=np.float64)
+            if not np.isfinite(given).all():
                 raise ArgumentError(f"{field} of entry {self.name!r} must be finite.")
-            object.__setattr__(self, field, frozen_array(array))
+            object.__setattr__(self, field, frozen_array(np.broadcast_to(given, self.shape)))
         if np.any(np.asarray(self.low) > np.asarray(self.high)):
             raise ArgumentError(f"entry {self.name!r} has a low above its high.")
         if np.any(np.asarray(self.resolution) <= 0):

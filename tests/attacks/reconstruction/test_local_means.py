@@ -135,7 +135,7 @@ def test_what_clusterings_say_is_what_their_rows_say() -> None:
     ("kind", "merge", "shape", "least"),
     [
         slow((FKM, "gathered", (3, 60, 6), 0.2)),
-        slow((FKM, "summed", (3, 60, 6), 0.4)),
+        slow((FKM, "summed", (3, 60, 6), 0.3)),
         (KFED, "gathered", (2, 40, 4), 0.0),
     ],
 )
