@@ -11,6 +11,7 @@ import click
 
 from privfed.cli.declared import Declared
 from privfed.cli.folder.run_folder import Source, Word
+from privfed.cli.measuring import MEASURES
 from privfed.cli.registered import Registered
 from privfed.cli.speaking import Part
 from privfed.core.values.guarantee import Mechanism, Neighbours, Noise, Unit
@@ -142,6 +143,14 @@ def source_of(data: Path, given: dict[str, Any]) -> Source:
     taken = {name: given.pop(name) for name in ("group", "label", "separator", "columns", "clients")}
     taken["classes"] = given.pop("classes", ())
     return Source(path=str(data.absolute()), **taken)
+
+
+metrics_option = click.option(
+    "--metrics",
+    metavar="A,B,...",
+    callback=names,
+    help=f"Metrics that the clients agree to be asked after the fit: {', '.join(MEASURES)}.",
+)
 
 
 algorithm_option = click.option(

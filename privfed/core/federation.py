@@ -69,6 +69,8 @@ class Federation:
         watch: called after every opened sum with its index, question and total.
         logs: for simulation, returns where clients' own error logs are; empty where none was written.
         again: opens another federation of the same clients, with these words of its request.
+        named: names of the metrics that may follow, where any other is an error; None where it is agreed
+            on anew.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -90,6 +92,7 @@ class Federation:
         watch: Watcher | None = None,
         logs: Callable[[], str] = str,
         again: Callable[[Mapping[str, Any]], Federation] | None = None,
+        named: tuple[str, ...] | None = None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -98,7 +101,7 @@ class Federation:
         self.traffic = Traffic(0, {}, {})
         self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
-        self._again, self._measured = again, set[int]()
+        self._again, self._named, self._measured = again, named, set[int]()
         self.others: list[Federation] = []
         self._opened = False
         self._replay = self._begin(opens_to, reveals, answer_stages)
@@ -159,15 +162,26 @@ class Federation:
 
         Args:
             metric: declares what it asks.
+
+        Raises:
+            ArgumentError: the user named the metrics that may follow, and this one is not among them, or was
+                asked already.
         """
         program = self.configuration.program
-        if program is None or self.configuration.privacy is not None:
+        if program is None or (self._named is None and self.configuration.privacy is not None):
             return self
         agreed = written(metric.after_a_fit())
         places = {i for i, one in enumerate(program.metrics) if one == agreed} - self._measured
         if places:
             self._measured.add(min(places))
             return self
+        if self._named is not None:
+            raise ArgumentError(
+                f"a question {metric.name} about {metric.n_clusters} centers is not what the clients agreed "
+                "to be asked after this fit, or it was asked already: metrics= names "
+                f"{', '.join(self._named) or 'none'}, each once. Fit with metrics= that has it, with its "
+                "options."
+            )
         words = {"algorithm": None, "metrics": (metric.alone(),), "rule": CohortRule()}
         return self.again(**words, description=metric.name, n_clusters=metric.n_clusters)
 

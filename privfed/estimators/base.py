@@ -6,7 +6,6 @@ import json
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +21,7 @@ from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Noise
+from privfed.errors import ArgumentError
 from privfed.estimators.common.bases import (
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
@@ -36,7 +36,7 @@ from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_par
 from privfed.estimators.common.resolved import described
 from privfed.estimators.common.saved import Arrays, Saved
 from privfed.estimators.parameters.declaring import parameters
-from privfed.estimators.parameters.shared import Clusters, Fixed, Surroundings
+from privfed.estimators.parameters.shared import Clusters, Fixed, Measured, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.federation.builder import (
     FederationRequest,
@@ -47,14 +47,22 @@ from privfed.federation.builder import (
 )
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, is_client_list
-from privfed.metrics.phases import AskedMetric, following
+from privfed.metrics.named import checked, following
+from privfed.metrics.phases import AskedMetric
 from privfed.numerics.distances import squared_distances
 from privfed.numerics.kernels.steps import assign
 
 
 @parameters
 class FederatedClusterer(
-    Clusters, Surroundings, Fixed, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Saved
+    Clusters,
+    Surroundings,
+    Measured,
+    Fixed,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClusterMixin,
+    Saved,
 ):
     """Base of the clustering estimators. Subclasses name their algorithm.
 
@@ -126,7 +134,6 @@ class FederatedClusterer(
         *,
         resume: bool = False,
         watch: Watcher | None = None,
-        metrics: tuple[AskedMetric, ...] | None = None,
     ) -> FederatedClusterer:
         """Cluster named clients.
 
@@ -134,13 +141,11 @@ class FederatedClusterer(
             clients: the clients, with their rows or elsewhere.
             resume: whether to go on with the run in `run_dir`.
             watch: called after every sum with its index, question and total.
-            metrics: what clients agree to be asked after the fit, each at most once; None for the usual
-                indices (`privfed.metrics.phases.following`).
 
         Warns:
             ConvergenceWarning: the run has a stop rule, but none ended it.
         """
-        self._fit_clients(clients, resume, watch, metrics)
+        self._fit_clients(clients, resume, watch)
         self._warn_unconverged()
         return self
 
@@ -152,20 +157,13 @@ class FederatedClusterer(
             # This level is usually the caller of `fit`, which called `fit_clients`.
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
-    def _fit_clients(
-        self,
-        clients: Clients,
-        resume: bool,
-        watch: Watcher | None,
-        metrics: tuple[AskedMetric, ...] | None = None,
-    ) -> None:
+    def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_surroundings(self.get_params(deep=False))
         seed = self._seed(resume)
         algorithm = self._algorithm(clients.n_features, seed)
-        request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
-        if metrics is not None:
-            request = replace(request, metrics=metrics)
-        self.federation_ = open_federation(request)
+        self.federation_ = open_federation(
+            self._request(clients, algorithm, seed, resume=resume, watch=watch)
+        )
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
 
@@ -227,6 +225,7 @@ class FederatedClusterer(
             protocol=self.protocol,
             algorithm=algorithm,
             metrics=self._metrics(),
+            named=None if self.metrics is None else tuple(name for name, _ in checked(self.metrics)),
             n_clusters=self._most_clusters(),
             rule=cohort_rule(len(clients.names), self.clients_per_round, self.cohorts, seed),
             seed=seed,
@@ -240,10 +239,20 @@ class FederatedClusterer(
         )
 
     def _metrics(self) -> tuple[AskedMetric, ...]:
-        """Return the metrics that may follow the fit where nothing else is said."""
-        if self.privacy is not None and self.privacy.noise == Noise.SERVER:
-            return ()
-        return following(int(self.n_clusters))
+        """Return the metrics that may follow the fit.
+
+        Raises:
+            ArgumentError: one is unknown, or the server's noise allows none.
+        """
+        found = following(int(self.n_clusters), self.metrics, m=float(self.m))
+        if self.privacy is None or self.privacy.noise != Noise.SERVER:
+            return found
+        if self.metrics and found:
+            raise ArgumentError(
+                f'noise="server" is agreed on for the sums of the fit alone, got metrics={self.metrics!r}; '
+                'leave metrics out, or take noise="distributed".'
+            )
+        return ()
 
     def _gather(self, X: Any, groups: Any, y: Any, names: Iterable[Any] | None) -> Clients:
         return clients_of(self, X, groups, y, names)

@@ -12,7 +12,6 @@ from privfed.algorithms.fuzzy.fuzzy import FuzzyCMeans, FuzzyOutcome, movement
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.values.domain import FloatArray
-from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.common.checks import check_init, check_integer, check_number
@@ -21,7 +20,6 @@ from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Cohorts, LocalSteps, Rounds, Starts
 from privfed.estimators.private_algorithms import private_fuzzy
 from privfed.federation.clients import Clients
-from privfed.metrics.phases import AskedMetric, following
 from privfed.numerics.memberships import LARGEST_FUZZIFIER, memberships
 from privfed.privacy.privacy import Privacy
 
@@ -97,10 +95,6 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
             sampled=self._sampled,
             seed=seed,
         )
-
-    def _metrics(self) -> tuple[AskedMetric, ...]:
-        server = self.privacy is not None and self.privacy.noise == Noise.SERVER
-        return () if server else following(int(self.n_clusters), m=float(self.m))
 
     def _keep(self, outcome: ClusteringOutcome, clients: Clients) -> None:
         super()._keep(outcome, clients)

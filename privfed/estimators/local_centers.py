@@ -29,7 +29,6 @@ from privfed.estimators.private import DPKMeans
 from privfed.federation.builder import protocol_of, seed_from
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh
-from privfed.metrics.phases import AskedMetric
 from privfed.privacy.privacy import Privacy
 
 
@@ -123,16 +122,10 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
         own.n_features_in_ = self.n_features_in_
         return f"{own.resolved()} of each client, then {super(_OverCenters, public).resolved()}"
 
-    def _fit_clients(
-        self,
-        clients: Clients,
-        resume: bool,
-        watch: Watcher | None,
-        metrics: tuple[AskedMetric, ...] | None = None,
-    ) -> None:
+    def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         """Cluster named clients; with `privacy`, cluster the noised centers that each client finds."""
         if self.privacy is None:
-            return super()._fit_clients(clients, resume, watch, metrics)
+            return super()._fit_clients(clients, resume, watch)
         check_surroundings(self.get_params(deep=False))
         check_local(self.get_params(deep=False), self.privacy)
         if clients.data is None:

@@ -116,6 +116,8 @@ class FederationRequest:
         algorithm: the algorithm, if a single one asks all questions; noise of the server needs it, and so do
             clients elsewhere that open the totals.
         metrics: what may be asked after it, or alone; values like `privfed.metrics.phases.AskedMetric`.
+        named: how the user named `metrics`, to whom any other is then an error; None where another one is
+            agreed on anew.
         n_clusters: number of clusters of the fit, or of a client's own clustering; None without any.
         rule: determines each round's clients.
         seed: of the clients' simulation randomness; a rehearsal's noise follows from it.
@@ -135,6 +137,7 @@ class FederationRequest:
     protocol: str | SecureSum = "masked"
     algorithm: Algorithm[Any] | None = None
     metrics: tuple[Phased, ...] = ()
+    named: tuple[str, ...] | None = None
     n_clusters: int | None = None
     rule: CohortRule = field(default_factory=CohortRule)
     seed: int = 0
@@ -254,6 +257,7 @@ def open_federation(request: FederationRequest) -> Federation:
         watch=request.watch,
         logs=connection.logs,
         again=partial(_again, request),
+        named=request.named,
     )
 
 

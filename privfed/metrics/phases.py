@@ -18,10 +18,7 @@ from privfed.core.values.guarantee import Unit
 from privfed.errors import ArgumentError
 from privfed.questions.bounded.whole_clients import AsOneRecord
 from privfed.questions.client_sizes import ClientSizes
-from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
-from privfed.questions.contingency import Contingency
-from privfed.questions.fuzzy_spread import FuzzySpread
-from privfed.questions.inertia import Inertia
+from privfed.questions.cluster_spread import ClusterSilhouettes
 from privfed.questions.ranges import range_phases
 
 TWICE = (wire_name(ClusterSilhouettes),)
@@ -102,21 +99,3 @@ class AskedMetric:
         reach = setting.domain.radius if isinstance(setting.domain, Ball) else None
         centers = {} if self.n_clusters is None else {"centers": Shape(self.n_clusters, setting.n_features)}
         return Form(kind, reach=reach, **centers, **self.options)
-
-
-def following(n_clusters: int, *, m: float = 2.0, n_labels: int = 0) -> tuple[AskedMetric, ...]:
-    """Return the metrics that may follow a fit where nothing else is agreed, with their usual options.
-
-    Args:
-        n_clusters: of the fit.
-        m: fuzzifier of the fuzzy index.
-        n_labels: number of label codes, which is public; 0 where clients have no labels.
-    """
-    found = [
-        *(AskedMetric.of(kind, n_clusters) for kind in (Inertia, ClusterScatter, ClusterSilhouettes)),
-        AskedMetric.of(ClusterDistances, n_clusters, power=1.0),
-        AskedMetric.of(FuzzySpread, n_clusters, m=float(m), q=1.0),
-    ]
-    if n_labels:
-        found.append(AskedMetric.of(Contingency, n_clusters, n_labels=n_labels))
-    return tuple(found)

@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, v_measure_score
 
-from privfed import Box, DWFKMeans, EWFKMeans
+from privfed import Box, DWFKMeans, EWFKMeans, metrics
 from privfed.core.record.transcript import Transcript
 from privfed.data import load_clients
 from tests.default_run import slow
@@ -175,6 +175,55 @@ def test_every_word_reaches_the_estimator(invoke, words, iris, tmp_path) -> None
     program = msgspec.structs.replace(kept.program, metrics=fitted.program.metrics)
     assert fitted == msgspec.structs.replace(kept, program=program)
     np.testing.assert_array_equal(read(tmp_path / "run")["centroids"], model.cluster_centers_)
+
+
+def test_metrics_are_agreed_on_asked_and_written(invoke, words, tmp_path) -> None:
+    out, named = tmp_path / "run", "davies_bouldin, mean_distance"
+    shown = invoke(*words, "--protocol", "plain", "--max-iter", 3, "--metrics", named, "--out", out)
+    program = Transcript.load(out).configuration.program
+    assert program is not None
+    assert [one.fields["name"] for one in program.metrics] == ["ClusterDistances"] * 2 + ["Contingency"]
+    found = read(out)["metrics"]
+    tables = load_clients(words[1], group="hospital", label="species")
+    centers = np.array(read(out)["centroids"])
+    assert found == pytest.approx(
+        {
+            "davies_bouldin": metrics.davies_bouldin(tables.arrays, centers, protocol="plain"),
+            "mean_distance": metrics.mean_distance(tables.arrays, centers, protocol="plain"),
+        }
+    )
+    assert "davies_bouldin" in shown.stdout
+    before = read(out)
+    invoke("resume", out)
+    assert read(out)["metrics"] == found
+    assert len(read(out)["sums"]) == len(before["sums"])
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ("--metrics silhouette", "--metrics takes each of calinski_harabasz"),
+        ("--metrics inertia,inertia", "once, got 'inertia'"),
+        ("--metrics davies_bouldin -k 1", "--metrics davies_bouldin compares clusters; take -k 2"),
+        ("--metrics inertia --algorithm fedavg", "--metrics is for clusterings"),
+        (
+            "--metrics inertia --algorithm dp --epsilon 1 --delta 1e-6 --unit record --neighbours add-remove "
+            "--low 0 --high 9",
+            "--epsilon is spent on the fit",
+        ),
+    ],
+)
+def test_metrics_that_cannot_be_asked_are_refused_before_anything_is(words, failing, tmp_path, bad, text):
+    assert text in failing(*words, "--protocol", "plain", "--out", tmp_path / "run", *bad.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_index_that_is_not_defined_is_written_as_null(invoke, tmp_path) -> None:
+    (tmp_path / "same.csv").write_text("group,x\n" + "a,1\nb,1\n" * 3)
+    line = ("fit", tmp_path / "same.csv", "--group", "group", "-k", 2, "--protocol", "plain")
+    shown = invoke(*line, "--metrics", "davies_bouldin,inertia", "--out", tmp_path / "run")
+    assert read(tmp_path / "run")["metrics"] == {"davies_bouldin": None, "inertia": 0.0}
+    assert "not defined" in shown.stdout
 
 
 def test_other_kinds_of_files_give_the_same_result(invoke, words, iris, tmp_path) -> None:

@@ -27,7 +27,8 @@ from privfed.errors import ArgumentError, RefusedError
 from privfed.federation.builder import FederationRequest, open_federation
 from privfed.federation.clients import Clients
 from privfed.federation.over import open_over
-from privfed.metrics.phases import AskedMetric, following
+from privfed.metrics.named import following
+from privfed.metrics.phases import AskedMetric
 from privfed.party.program import agreed_program
 from privfed.protocols.plain import PlainAnswer, PlainRequest
 from privfed.questions.cells import CellSums

@@ -30,6 +30,7 @@ from privfed.cli.display.progress import RoundProgress
 from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import pretty
+from privfed.cli.measuring import agree_on
 from privfed.core.agreed.assumptions import SIGHTS
 from privfed.core.record.transcript import Transcript
 from privfed.core.roles.conversation import ROUND
@@ -42,7 +43,6 @@ from privfed.estimators.weighted import DWFKMeans
 from privfed.experiments.running.planning import plan
 from privfed.federation.clients import Clients, gather
 from privfed.federation.simulation import Simulation
-from privfed.metrics.phases import following
 from privfed.privacy.claim import one_line
 from privfed.protocols import Masked, Plain
 
@@ -153,9 +153,10 @@ def _run(protocol: SecureSum, clients: Clients, faults: list[Fault], seed: int) 
         domain=DOMAIN,
         random_state=seed,
     )
+    agree_on(model, (), n_labels=10)
     began = time.monotonic()
     with RoundProgress(protocol.name, MAX_ITER) as progress, in_results():
-        model.fit_clients(clients, watch=progress, metrics=following(N_CLUSTERS, n_labels=10))
+        model.fit_clients(clients, watch=progress)
     seconds = time.monotonic() - began
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     result = result_of(model, algorithm="dwf", columns=pixels, n_labels=10, seconds=seconds)

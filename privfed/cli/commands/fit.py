@@ -21,12 +21,14 @@ from privfed.cli.folder.run_folder import (
     read_run,
     read_transcript,
 )
+from privfed.cli.measuring import check_measures
 from privfed.cli.options import (
     algorithm_option,
     classes_option,
     declared_of,
     declared_options,
     json_option,
+    metrics_option,
     picture_option,
     quiet_option,
     source_of,
@@ -55,6 +57,7 @@ from privfed.estimators.base import FederatedClusterer
     help="Folder of the run.",
 )
 @word_options
+@metrics_option
 @declared_options
 @quiet_option
 @picture_option
@@ -78,10 +81,15 @@ def fit(
     """
     source = source_of(data, given)
     parameters = Parameters(
-        algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
+        algorithm=algorithm,
+        n_clusters=n_clusters,
+        words=words_of(given),
+        declared=declared_of(given),
+        metrics=given.pop("metrics"),
     )
     model, private = estimator(parameters, out), parameters.declared.epsilon is not None
-    _check_words(model, source)
+    _check_words(model, source, parameters.metrics)
+    check_measures(parameters.metrics, n_clusters, private=private)
     tables = load(source, private=private)
     # The columns that were found are stored, so that `resume` and `predict` use the same ones.
     source = msgspec.structs.replace(source, columns=tables.columns)
@@ -101,7 +109,9 @@ def fit(
     show(result, out, as_json)
 
 
-def _check_words(model: FederatedClusterer | FederatedModel, source: Source) -> None:
+def _check_words(
+    model: FederatedClusterer | FederatedModel, source: Source, metrics: tuple[str, ...]
+) -> None:
     """Check that options which only some algorithms have were given to one of these.
 
     Raises:
@@ -110,6 +120,8 @@ def _check_words(model: FederatedClusterer | FederatedModel, source: Source) -> 
     trains = isinstance(model, FederatedModel)
     if source.classes and not trains:
         raise ArgumentError("--classes is for models (fedavg, ifca, cfl, dcfl, rdpcfl); leave it out.")
+    if trains and metrics:
+        raise ArgumentError("--metrics is for clusterings; leave it out.")
     if trains and source.label is None:
         raise ArgumentError("training needs labels: name their column with --label.")
     asked = click.get_current_context().get_parameter_source("n_clusters")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from privfed.cli.folder.run_folder import Parameters
+from privfed.cli.measuring import agree_on, check_measures, measured
 from privfed.cli.options import (
     algorithm_option,
     declared_of,
     declared_options,
+    metrics_option,
     names,
     source_of,
     source_options,
@@ -146,6 +148,7 @@ def admit(folder: Path, keys: tuple[Path, ...]) -> None:
 def _fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         declared_options,
+        metrics_option,
         word_options,
         click.option("--resume", is_flag=True, help="Finish the run in --out that was stopped."),
         click.option(
@@ -181,21 +184,30 @@ def _fit(
     engine: FlowerEngine, algorithm: str, n_clusters: int, out: Path, resume: bool, **given: Any
 ) -> None:
     parameters = Parameters(
-        algorithm=algorithm, n_clusters=n_clusters, words=words_of(given), declared=declared_of(given)
+        algorithm=algorithm,
+        n_clusters=n_clusters,
+        words=words_of(given),
+        declared=declared_of(given),
+        metrics=given.pop("metrics"),
     )
+    check_measures(parameters.metrics, n_clusters, private=parameters.declared.epsilon is not None)
     model = estimator(parameters, out)
     if not isinstance(model, FederatedClusterer):
         raise ArgumentError(f"{algorithm} trains models, which do not run over several machines yet.")
     model.set_params(engine=engine)
+    agree_on(model, parameters.metrics, None)
     fitted = model.resume() if resume else model.fit()
+    values = measured(fitted, parameters.metrics)
     with replaced(out / "model.npz") as path:
         fitted.save(path)
-    _tell(fitted, engine, out)
+    _tell(fitted, engine, out, values)
 
 
-def _tell(fitted: Any, engine: FlowerEngine, out: Path) -> None:
+def _tell(fitted: Any, engine: FlowerEngine, out: Path, values: Mapping[str, float | None]) -> None:
     for row in fitted.cluster_centers_:
         click.echo("  ".join(f"{value:.6g}" for value in row))
+    for name, value in values.items():
+        click.echo(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
     traffic = fitted.federation_.traffic
     up = sum(traffic.up.values()) / max(1, len(traffic.up)) / 1000
     click.echo(f"{len(traffic.up)} clients, {traffic.exchanges} exchanges, {up:.1f} kB up a client")

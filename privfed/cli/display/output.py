@@ -81,6 +81,7 @@ def result_table(result: Result, folder: Path) -> Table:
         **({"not converged": in_its_words(result.remedy)} if result.remedy else {}),
         "score": _score(result),
         **_agreement(result),
+        **{name: "not defined" if one is None else f"{one:.6g}" for name, one in result.metrics.items()},
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
         "dropouts": f"{lost} in {len(result.sums)} sums",
         "seconds": f"{sent.seconds:.2f}",

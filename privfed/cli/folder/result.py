@@ -15,6 +15,7 @@ import numpy as np
 from privfed import __version__
 from privfed.cli.folder.claim import to_json
 from privfed.cli.folder.run_folder import RESULT_FORMAT
+from privfed.cli.measuring import measured
 from privfed.core.agreed.assumptions import SIGHTS
 from privfed.core.record.transcript import Began, Exchanged, Transcript
 from privfed.core.values.domain import FloatArray
@@ -74,7 +75,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     `score` is inertia / rows, None if no budget was spent on it; `movements` has one Frobenius norm for each
     round. `privacy` is the run's claim of differential privacy (`PrivacySpent.to_dict`), None without one;
     `noised` names the fields that then come from noised totals. `converged` is None if the number of rounds
-    was fixed; `remedy` says why a run did not converge, and what helps.
+    was fixed; `remedy` says why a run did not converge, and what helps. `metrics` holds what
+    `--metrics` named, None where an index is not defined.
     """
 
     format: int = RESULT_FORMAT
@@ -96,6 +98,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     inertia: float | None
     score: float | None
     agreement: Agreement | None
+    metrics: dict[str, float | None]
     movements: list[float]
     centroids: list[list[float]]
     traffic: Traffic
@@ -177,9 +180,11 @@ def result_of(
     columns: Sequence[str],
     n_labels: int | None,
     seconds: float,
+    metrics: Sequence[str] = (),
 ) -> Result:
-    """Return the result of a fitted model; with labels, ask for the agreement first."""
+    """Return the result of a fitted model; with labels, ask for the agreement first, then for metrics."""
     found = None if n_labels is None else ask_agreement(model, n_labels)
+    values = measured(model, metrics)
     transcript: Transcript = model.transcript_
     inertia, rows = model.inertia_, model.n_rows_
     began, claim = began_of(transcript), model.privacy_claim_
@@ -203,6 +208,7 @@ def result_of(
         inertia=inertia,
         score=None if inertia is None or rows is None else inertia / rows,
         agreement=found,
+        metrics=values,
         movements=movements(model.history_),
         centroids=model.cluster_centers_.tolist(),
         traffic=traffic(transcript, seconds),

@@ -66,12 +66,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         n_clusters: number of clusters.
         words: the estimator's parameters that were given; the others have the estimator's defaults.
         declared: the domain and the privacy that were declared.
+        metrics: names of the metrics that are asked after the fit.
     """
 
     algorithm: str
     n_clusters: int
     words: dict[str, Word]
     declared: Declared
+    metrics: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

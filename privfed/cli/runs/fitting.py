@@ -30,6 +30,7 @@ from privfed.cli.folder.run_folder import (
     read_transcript,
 )
 from privfed.cli.folder.trained import TrainedResult
+from privfed.cli.measuring import agree_on
 from privfed.cli.runs.training import labels_of, model_of, show_trained, trained, trained_result
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.asking.statistics import Statistics
@@ -44,7 +45,6 @@ from privfed.estimators.choosing.selection import estimator_of
 from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
 from privfed.federation.clients import Clients, gather
-from privfed.metrics.phases import AskedMetric, following
 from privfed.protocols.registry import SECURE_SUMS, by_name
 from privfed.protocols.slotted import Slotted
 
@@ -194,8 +194,8 @@ def carry_out(
         if isinstance(model, FederatedModel):
             seconds = trained(model, label, clients, begun is not None, quiet)
         else:
-            metrics = None if n_labels is None else following(run.parameters.n_clusters, n_labels=n_labels)
-            seconds = _fit(model, label, clients, metrics, begun is not None, quiet)
+            agree_on(model, run.parameters.metrics, n_labels)
+            seconds = _fit(model, label, clients, begun is not None, quiet)
         if begun is not None and begun.of(Ended):
             # Everything was replayed and nothing asked, so the time of the first run is kept.
             seconds = former_seconds(folder) or seconds
@@ -211,6 +211,7 @@ def carry_out(
             algorithm=run.parameters.algorithm,
             columns=tables.columns,
             n_labels=n_labels,
+            metrics=run.parameters.metrics,
             seconds=seconds,
         )
         write_results(folder, result, model)
@@ -227,14 +228,13 @@ def _fit(
     model: FederatedClusterer,
     label: str,
     clients: Clients,
-    metrics: tuple[AskedMetric, ...] | None,
     resume: bool,
     quiet: bool,
 ) -> float:
     """Fit, and return the number of seconds that it took."""
     began = time.monotonic()
     with RoundProgress(label, model.max_iter, model.n_init, quiet) as progress, in_results():
-        model.fit_clients(clients, resume=resume, watch=progress, metrics=metrics)
+        model.fit_clients(clients, resume=resume, watch=progress)
     return time.monotonic() - began
 
 

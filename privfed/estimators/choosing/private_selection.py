@@ -91,6 +91,7 @@ def choose_privately(
             max_sums=selection.max_sums,
             algorithm=selection,
             metrics=(),
+            named=None,
             n_clusters=max(candidates),
             rule=CohortRule(),
         )

@@ -346,6 +346,7 @@ def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
         max_sums=wanted.max_sums,
         algorithm=algorithm,
         metrics=wanted.metrics,
+        named=wanted.named,
         n_clusters=wanted.n_clusters,
     )
     model.n_features_in_ = setting.n_features

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from privfed.estimators.common.bases import BaseEstimator
 
-NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain")
+NOT_PART_OF_THE_AGREEMENT = ("run_dir", "random_state", "protocol", "engine", "policy", "domain", "metrics")
 """Parameters that the agreement holds elsewhere, or that are a party's own."""
 
 
@@ -22,8 +22,8 @@ def plain_params(estimator: BaseEstimator) -> dict[str, Any]:
             value = value.tolist()
         if isinstance(value, np.integer | np.floating):
             value = value.item()
-        if isinstance(value, Sequence) and not isinstance(value, str):
+        if isinstance(value, Sequence | Mapping) and not isinstance(value, str):
             value = json.loads(json.dumps(value, default=lambda one: np.asarray(one).tolist()))
-        if value is None or isinstance(value, bool | int | float | str | list):
+        if value is None or isinstance(value, bool | int | float | str | list | dict):
             kept[name] = value
     return kept

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from privfed.core.connection import Engine
     from privfed.core.roles.secure_sum import SecureSum
     from privfed.core.values.domain import Domain
+    from privfed.metrics.named import Named
     from privfed.privacy.privacy import Privacy
 
 
@@ -58,6 +59,19 @@ class Clusters:
     """Declares the number of clusters; for every clustering estimator."""
 
     n_clusters: int = parameter(default=5, text="number of clusters.", kw_only=False)
+
+
+@parameters
+class Measured:
+    """Declares which metrics may follow a fit; for every clustering estimator."""
+
+    metrics: Named = parameter(
+        default=None,
+        text="metrics that the clients agree to be asked after the fit, each once: names of "
+        '`privfed.metrics`, or a dict from names to options, such as `{"accuracy": {"n_labels": 3}}`; any '
+        "other is then an error. None agrees on the usual indices, and each other metric that is asked on "
+        "`federation_` is an agreement of its own.",
+    )
 
 
 @parameters
