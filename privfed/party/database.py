@@ -15,7 +15,7 @@ from pathlib import Path
 
 from privfed.errors import StateError
 
-VERSION = 2
+VERSION = 3
 """Of the form below."""
 
 _SCHEMA = """
@@ -32,8 +32,7 @@ CREATE TABLE fits (
     epsilon REAL, delta REAL, unit TEXT, neighbours TEXT, noise TEXT,
     answered INTEGER NOT NULL DEFAULT 0, asked INTEGER NOT NULL DEFAULT 0,
     question BLOB NOT NULL DEFAULT x'', losses INTEGER NOT NULL DEFAULT 0,
-    spent REAL NOT NULL DEFAULT 0.0, told INTEGER NOT NULL DEFAULT 0, head BLOB NOT NULL,
-    closed INTEGER NOT NULL DEFAULT 0, state BLOB, moves BLOB, followed BLOB,
+    spent REAL NOT NULL DEFAULT 0.0, closed INTEGER NOT NULL DEFAULT 0, state BLOB, moves BLOB, followed BLOB,
     totals BLOB
 );
 CREATE TABLE starts (
@@ -54,8 +53,7 @@ CREATE TRIGGER fits_go_on BEFORE UPDATE ON fits
         OR NEW.data_set IS NOT OLD.data_set OR NEW.position IS NOT OLD.position
         OR NEW.epsilon IS NOT OLD.epsilon OR NEW.delta IS NOT OLD.delta
         OR NEW.answered < OLD.answered OR NEW.asked < OLD.asked OR NEW.losses < OLD.losses
-        OR NEW.spent < OLD.spent OR NEW.told < OLD.told OR NEW.closed < OLD.closed
-        OR (NEW.told = OLD.told AND NEW.head IS NOT OLD.head)
+        OR NEW.spent < OLD.spent OR NEW.closed < OLD.closed
         OR (NEW.asked = OLD.asked AND NEW.question IS NOT OLD.question)
     BEGIN SELECT RAISE(ABORT, 'a fit never goes back'); END;
 """

@@ -19,7 +19,7 @@ from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.chain import Chain, Head, now
 from privfed.party.database import Database
 from privfed.party.identity import OwnIdentity, write_new
-from privfed.party.journalled import NO_TOTALS, JournalledFit
+from privfed.party.journalled import JournalledFit
 from privfed.party.peers import JournalIdentity
 from privfed.protocols.crypto.keys import equal
 
@@ -187,6 +187,19 @@ class Journal:
             )
         return JournalledFit(self._database, number, policy.max_losses, policy.max_starts)
 
+    def end(self, number: int) -> None:
+        """End a fit: its keys are erased, what it gave stays known, and its agreement never runs again.
+
+        Raises:
+            ArgumentError: there is no such fit, or it has ended.
+            StateError: the journal cannot be used.
+        """
+        with self._database.transaction():
+            running = [one.number for one in self.fits if not one.closed]
+            if number not in running:
+                raise ArgumentError(f"fit must be a running one, of {running}, got {number}.")
+            JournalledFit(self._database, number).end()
+
     def _begun(
         self, agreement: Agreement, position: int, data_set: str, policy: ClientPolicy
     ) -> JournalledFit:
@@ -204,9 +217,9 @@ class Journal:
         with self._database.transaction() as database:
             number = database.execute(
                 "INSERT INTO fits (agreement, data_set, protocol, algorithm, position, began, epsilon, "
-                "delta, unit, neighbours, noise, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "delta, unit, neighbours, noise) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                 "RETURNING number",
-                (*about, now(), *claim, NO_TOTALS),
+                (*about, now(), *claim),
             ).fetchone()[0]
             self._chain.enter(number, "begin", agreement=agreement.digest.hex(), data_set=data_set)
         return JournalledFit(self._database, number, policy.max_losses, policy.max_starts)

@@ -1,4 +1,4 @@
-"""One fit in a party's journal: the stores of its client, what it has answered, lost and been told."""
+"""One fit in a party's journal: the stores of its client, what it has answered and lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privfed.core.stored.codec import StateCodec
 from privfed.core.stored.hashing import digest
 from privfed.core.values.numbers import check_whole
 from privfed.errors import PolicyError, StateError
-from privfed.party.chain import Chain, Head
+from privfed.party.chain import Chain
 from privfed.party.database import Database
 from privfed.party.guard import MOVES
 from privfed.party.program import FOLLOWED
@@ -22,9 +22,6 @@ from privfed.protocols.crypto.keys import equal
 
 Kept = Literal["state", "moves", "followed", "totals", "spent"]
 """What a fit's stores keep."""
-
-NO_TOTALS = digest("totals")
-"""Where the chain of a fit's totals begins."""
 
 
 class JournalledFit:
@@ -82,7 +79,7 @@ class JournalledFit:
         """The store of the share of the fit's budget that is spent."""
         return JournalStore(self, "spent", None)
 
-    def read(self, column: Kept | Literal["asked", "question", "told", "head"]) -> Any:
+    def read(self, column: Kept | Literal["asked", "question"]) -> Any:
         """Return one value of a fit that has not ended.
 
         Raises:
@@ -186,24 +183,7 @@ class JournalledFit:
                 raise PolicyError("policy:max_losses")
             self.write("lost", {"losses": losses + clients}, clients=clients)
 
-    def tell(self, total: bytes) -> Head:
-        """Chain an opened total to those before; return how many there are, and their hash.
-
-        Args:
-            total: its encoding, the same for all clients.
-        """
-        with self._database.transaction():
-            told = self.totals
-            after = Head(told.counter + 1, digest("total", told.head, told.counter, total))
-            self.write("total", {"told": after.counter, "head": after.head}, head=after.head.hex())
-        return after
-
-    @property
-    def totals(self) -> Head:
-        """How many totals were opened, and the hash that chains them."""
-        return Head(self.read("told"), self.read("head"))
-
-    def close(self) -> None:
+    def end(self) -> None:
         """End the fit. Its keys are erased, and its agreement never runs again."""
         self.write("end", {"closed": 1, "state": None, "moves": None, "followed": None, "totals": None})
 

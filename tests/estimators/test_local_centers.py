@@ -230,6 +230,7 @@ SHARED: list[tuple[str, list[Any]]] = [
     ("privacy", [1.0, "dp"]),
     ("engine", ["flower", 5]),
     ("policy", ["strict", 5]),
+    ("metrics", ["inertia", ["gap"], 3]),
     ("domain", [(0, 1), "box"]),
     ("run_dir", [5]),
     ("random_state", [-1, 1.5, "x", True]),

@@ -71,7 +71,7 @@ def test_an_agreement_runs_once(tmp_path: Path) -> None:
         journal.begin(agreed, 0, "others", ClientPolicy())
     one = client(journal, agreed)
     assert answered(one.handle(request(1, 0)))
-    fit.close()
+    journal.end(fit.number)
     with pytest.raises(PolicyError, match="journal:ran"):
         journal.begin(agreed, 0, "rows", ClientPolicy())
     with pytest.raises(StateError, match="has ended"):
@@ -93,7 +93,7 @@ def test_ended_fits_leave_no_keys(tmp_path: Path) -> None:
     with fit.state(Codec()).transaction() as stored:
         stored.save(secret)
     assert secret in (tmp_path / "party" / FILE).read_bytes()
-    fit.close()
+    journal.end(fit.number)
     assert secret not in (tmp_path / "party" / FILE).read_bytes()
 
 
@@ -128,8 +128,8 @@ def test_an_existing_journal_is_never_replaced(tmp_path: Path) -> None:
 
 
 BACK = [
-    *(f"UPDATE fits SET {one} = 0" for one in ("answered", "asked", "spent", "losses", "told", "epsilon")),
-    *(f"UPDATE fits SET {one} = x'00'" for one in ("head", "question", "agreement")),
+    *(f"UPDATE fits SET {one} = 0" for one in ("answered", "asked", "spent", "losses", "epsilon")),
+    *(f"UPDATE fits SET {one} = x'00'" for one in ("question", "agreement")),
     "UPDATE fits SET data_set = 'b'",
     "UPDATE entries SET kind = ''",
     "UPDATE party SET id = x'00'",
@@ -145,7 +145,6 @@ def test_the_file_itself_refuses_to_go_back(tmp_path: Path) -> None:
     with fit.together(), fit.ledger.transaction() as ledger:
         fit.answers(question(), 0)
         fit.lost(2)
-        fit.tell(b"total")
         ledger.save(0.5)
         fit.answers(cells(4), 1)
     database = sqlite3.connect(tmp_path / "party" / FILE)
@@ -215,14 +214,17 @@ def test_starts_in_other_cells_are_counted_over_all_fits(tmp_path: Path) -> None
     assert (journal.given("a").starts, journal.given("b").starts) == (3, 1)
 
 
-def test_totals_are_chained(tmp_path: Path) -> None:
+def test_a_fit_is_ended_once_by_its_number(tmp_path: Path) -> None:
     own, journal = new_party(tmp_path / "party")
-    fits = [journal.begin(agreement(own, seed), 0, "a", ClientPolicy()) for seed in range(3)]
-    for fit, totals in zip(fits, [(b"x", b"y"), (b"x", b"y"), (b"y", b"x")], strict=True):
-        for total in totals:
-            fit.tell(total)
-    heads = [fit.totals for fit in fits]
-    assert heads[0] == heads[1] != heads[2] and heads[0].counter == 2
+    for seed in range(3):
+        journal.begin(agreement(own, seed), 0, "a", ClientPolicy())
+    journal.end(2)
+    assert [line.closed for line in journal.fits] == [False, True, False]
+    for number in (2, 4):
+        with pytest.raises(ArgumentError, match=rf"of \[1, 3\], got {number}"):
+            journal.end(number)
+    with pytest.raises(PolicyError, match="journal:ran"):
+        journal.begin(agreement(own, 1), 0, "a", ClientPolicy())
 
 
 def test_a_transaction_keeps_all_or_nothing(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[dict[str, object], ...] = ()
 
 
-@click.group(short_help="Print or export what a party has given.")
+@click.group(short_help="Print or export what a party has given, or end a fit.")
 def journal() -> None:
-    """Print or export what a party has given, over all its fits."""
+    """Print or export what a party has given over all its fits, or end one."""
 
 
 def _shown(folder: Path, *, whole: bool) -> Shown:
@@ -65,6 +65,19 @@ def show_journal(folder: Path) -> None:
             f"fit {fit.number} ({'ended' if fit.closed else 'open'}, {fit.began}): {fit.data_set}, "
             f"{fit.protocol}, {fit.answered} sums, {fit.losses} losses, {claim}"
         )
+
+
+@journal.command(short_help="End a fit: erase its keys, answer no more of it.")
+@folder_argument
+@click.argument("fit", type=int)
+def end(folder: Path, fit: int) -> None:
+    """End the FIT of this number in the journal in a party's FOLDER, as privfed journal show numbers them.
+
+    Its keys are erased and it is not answered any more, whoever asks; what it gave stays counted. A party
+    that gives no more ends a fit so, also one that its coordinator left unfinished.
+    """
+    Journal(folder, read_identity(folder)).end(fit)
+    click.echo(f"ended fit {fit}")
 
 
 @journal.command(short_help="Write the whole journal as JSON.")
