@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from privfed.estimators.private import DPKMeans
     from privfed.estimators.saving import load
     from privfed.estimators.scaling import FederatedScaler
+    from privfed.estimators.summary import FederatedSummary
     from privfed.estimators.weighted import DWFKMeans, EWFKMeans, WFKMeans
     from privfed.federation.simulation import Simulation
     from privfed.privacy.claim import PrivacySpent
@@ -38,6 +39,7 @@ __all__ = [
     "FederatedFuzzyCMeans",
     "FederatedMiniBatchKMeans",
     "FederatedScaler",
+    "FederatedSummary",
     "Privacy",
     "PrivacySpent",
     "SelectionResult",
@@ -65,6 +67,7 @@ __getattr__ = lazily(
         "FederatedFuzzyCMeans": "privfed.estimators.fuzzy",
         "FederatedMiniBatchKMeans": "privfed.estimators.minibatch",
         "FederatedScaler": "privfed.estimators.scaling",
+        "FederatedSummary": "privfed.estimators.summary",
         "KFED": "privfed.estimators.local_centers",
         "Privacy": "privfed.privacy.privacy",
         "PrivacySpent": "privfed.privacy.claim",

@@ -28,6 +28,7 @@ COMMANDS = {
     "resume": ("fit", "resume", "Finish a run that was stopped."),
     "select-k": ("select", "select_k", "Choose the number of clusters."),
     "show": ("reading", "show", "Print what ran, and what the server saw."),
+    "summary": ("summary", "summary", "Count rows; means, deviations and histograms of the columns."),
     "tradeoff": ("tradeoff", "tradeoff", "Run a study of utility, privacy, leakage and cost."),
 }
 """Command -> its module in `privfed.cli.commands`, its name there, and its help."""

@@ -212,8 +212,7 @@ def _parameter(option: str) -> str:
     return "m" if option == "--fuzzifier" else option.removeprefix("--").replace("-", "_")
 
 
-word_options = _stacked(
-    *(click.option(name, _parameter(name), type=kind, help=text) for name, (kind, text) in _WORDS.items()),
+sum_options = _stacked(
     click.option(
         "--protocol",
         type=Registered(SECURE_SUMS),
@@ -231,6 +230,11 @@ word_options = _stacked(
         show_default=True,
         help="Random seed.",
     ),
+)
+
+word_options = _stacked(
+    *(click.option(name, _parameter(name), type=kind, help=text) for name, (kind, text) in _WORDS.items()),
+    sum_options,
 )
 
 

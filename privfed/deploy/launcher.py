@@ -42,6 +42,7 @@ _IMPORTED = (
     *("privfed.protocols.masked.masked", "privfed.protocols.group_masked.group_masked"),
     *("privfed.protocols.ckks.ckks", "privfed.protocols.slotted", "privfed.algorithms.kmeans.wf_kmeans"),
     *("privfed.algorithms.fuzzy.fuzzy", "privfed.algorithms.local_centers.fkm", "privfed.metrics.phases"),
+    "privfed.algorithms.summary",
 )
 
 _STUB = """\

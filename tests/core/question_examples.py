@@ -47,6 +47,7 @@ from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, C
 from privfed.questions.contingency import Contingency
 from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
 from privfed.questions.gathered import GatheredPoints, PointCount
+from privfed.questions.histograms import FeatureHistograms
 from privfed.questions.inertia import ClientScores, Inertia
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_clusters import LocalClusterCounts
@@ -156,6 +157,10 @@ EXAMPLES: dict[str, Make] = {
     "ClusterSilhouettes": lambda r, c: ClusterSilhouettes(ranges=r, centers=np.vstack([c, -c])),
     "ClusterScatter": lambda r, c: ClusterScatter(ranges=r, centers=c),
     "LocalClusterCounts": lambda r, c: LocalClusterCounts(ranges=r, most=4, seed=3),
+    "FeatureHistograms-even": lambda r, c: FeatureHistograms(ranges=r, n_bins=5),
+    "FeatureHistograms-edges": lambda r, c: FeatureHistograms(
+        ranges=r, edges=np.tile([-0.5, 0.1, 0.7, 0.7], (r.n_features, 1))
+    ),
     "CentredMoments": lambda r, c: CentredMoments(ranges=r, center=r.clip(c.mean(axis=0))),
     "MiniBatchMovements-whole": lambda r, c: MiniBatchMovements(ranges=r, centers=c, epochs=3),
     "MiniBatchMovements-batches": lambda r, c: MiniBatchMovements(
@@ -285,6 +290,7 @@ RECORD_WISE = {
     "ClusterSilhouettes",
     "ClusterScatter",
     "CentredMoments",
+    "FeatureHistograms",
     "FuzzySums",
     "FuzzyObjective",
     "FuzzySpread",

@@ -17,6 +17,7 @@ from privfed import (
     FederatedFuzzyCMeans,
     FederatedMiniBatchKMeans,
     FederatedScaler,
+    FederatedSummary,
     WFKMeans,
     metrics,
     select_n_clusters,
@@ -110,6 +111,7 @@ RECORD: dict[str, Run] = {
     ),
     "FederatedScaler": estimator(FederatedScaler()),
     "FederatedScaler, range": estimator(FederatedScaler("range")),
+    "FederatedSummary": estimator(FederatedSummary(6)),
     "KFED": estimator(KFED(K)),
     "FKM": estimator(FKM(K)),
     "select_n_clusters": selection("dp", "davies_bouldin"),
@@ -134,6 +136,7 @@ CLIENT: dict[str, Run] = {
     ),
     "FederatedScaler": estimator(FederatedScaler()),
     "FederatedScaler, range": estimator(FederatedScaler("range")),
+    "FederatedSummary": estimator(FederatedSummary(6)),
     "local_cluster_counts": local_clusters,
     **METRICS,
 }

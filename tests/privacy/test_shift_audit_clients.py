@@ -15,6 +15,7 @@ LEAST = {
     "FederatedFuzzyCMeans": (0.7, 0.35),
     "FederatedScaler": (0.85, 0.24),
     "FederatedScaler, range": (0.98, 0.75),
+    "FederatedSummary": (0.6, 0.24),
     "local_cluster_counts": (0.99, 0.99),
     # As for a record: bounds are those of the box's farthest corner.
     "inertia": (0.6, 0.5),

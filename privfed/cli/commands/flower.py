@@ -8,16 +8,20 @@ from typing import Any
 
 import click
 
-from privfed.cli.folder.run_folder import Parameters
+from privfed.cli.commands.summary import bins_option
+from privfed.cli.display.summaries import print_summary, summarized
+from privfed.cli.folder.run_folder import Parameters, pretty
 from privfed.cli.measuring import agree_on, check_measures, measured
 from privfed.cli.options import (
     algorithm_option,
     declared_of,
     declared_options,
+    json_option,
     metrics_option,
     names,
     source_of,
     source_options,
+    sum_options,
     word_options,
     words_of,
 )
@@ -40,6 +44,7 @@ from privfed.engines.flower.federation_file import FederationFile
 from privfed.engines.flower.running import DrivenRun
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.summary import FederatedSummary
 from privfed.party.identity import CARD
 from privfed.privacy.claim import one_line
 
@@ -180,6 +185,27 @@ def simulate(folder: Path, **given: Any) -> None:
         _fit(engine, **given)
 
 
+@flower.command(short_help="Count the nodes' rows; means, deviations and histograms of the columns.")
+@folder_argument
+@bins_option
+@sum_options
+@declared_options
+@json_option
+@click.option("--out", type=file_argument, help="Folder for the transcript.  [default: none is kept]")
+def summary(
+    folder: Path, bins: int | list[float] | None, as_json: bool, out: Path | None, **given: Any
+) -> None:
+    """Summarize the rows of the nodes of the federation in FOLDER, on the machine of its SuperLink."""
+    with FlowerEngine(folder) as engine:
+        words = declared_of(given).words() | given
+        found = FederatedSummary(bins, engine=engine, run_dir=out, **words).fit()
+        if as_json:
+            click.echo(pretty(summarized(found, engine.file.columns)), nl=False)
+        else:
+            print_summary(found, engine.file.columns)
+            _tell_faults(engine)
+
+
 def _fit(
     engine: FlowerEngine, algorithm: str, n_clusters: int, out: Path, resume: bool, **given: Any
 ) -> None:
@@ -212,6 +238,10 @@ def _tell(fitted: Any, engine: FlowerEngine, out: Path, values: Mapping[str, flo
     up = sum(traffic.up.values()) / max(1, len(traffic.up)) / 1000
     click.echo(f"{len(traffic.up)} clients, {traffic.exchanges} exchanges, {up:.1f} kB up a client")
     click.echo(one_line(fitted.privacy_claim_))
+    _tell_faults(engine)
+    click.echo(f"the model is in {out / 'model.npz'}, the transcript beside it")
+
+
+def _tell_faults(engine: FlowerEngine) -> None:
     for fault in engine.faults:
         click.echo(f"{fault.client}, stage {fault.stage}, sum {fault.number}: {fault.what}")
-    click.echo(f"the model is in {out / 'model.npz'}, the transcript beside it")

@@ -18,6 +18,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "Averaging": "privfed.deep.algorithms.averaging:Averaging",
         "BipartitionRule": "privfed.deep.algorithms.rules:BipartitionRule",
         "FeatureMoments": "privfed.questions.moments:FeatureMoments",
+        "FeatureSummary": "privfed.algorithms.summary:FeatureSummary",
         "FederatedKMeans": "privfed.algorithms.local_centers.fkm:FederatedKMeans",
         "FederatedMiniBatch": "privfed.algorithms.kmeans.minibatch:FederatedMiniBatch",
         "FixedKMeans": "privfed.algorithms.private.fixed:FixedKMeans",

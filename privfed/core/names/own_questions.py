@@ -28,6 +28,7 @@ PLACES = {
     "Contingency": "privfed.questions.contingency",
     "DistanceHistogram": "privfed.questions.bounded.shells",
     "FallbackCentroids": "privfed.algorithms.kmeans.weighted",
+    "FeatureHistograms": "privfed.questions.histograms",
     "FeatureRanges": "privfed.questions.ranges",
     "FuzzyCentroids": "privfed.algorithms.fuzzy.fuzzy_sums",
     "FuzzyObjective": "privfed.questions.fuzzy_spread",

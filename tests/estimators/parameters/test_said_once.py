@@ -22,7 +22,7 @@ from privfed.estimators.registry import ESTIMATORS
 SOURCES = sorted(Path(inspect.getfile(privfed)).parent.glob("**/estimators/**/*.py"))
 CLASSES = sorted(
     {kind for name in ESTIMATORS if isinstance(kind := ESTIMATORS.find(name), type)}
-    | {privfed.FederatedScaler},
+    | {privfed.FederatedScaler, privfed.FederatedSummary},
     key=lambda kind: kind.__name__,
 )
 SECTION_9 = [

@@ -1,0 +1,67 @@
+"""`privfed summary` prints what FederatedSummary finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privfed.cli.main import main
+
+RNG = np.random.default_rng(2)
+ROWS = RNG.normal([40.0, 25.0], [10.0, 4.0], (60, 2)).round(1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "patients.csv"
+    lines = [f"h{i % 3},{age},{bmi}" for i, (age, bmi) in enumerate(ROWS)]
+    path.write_text("\n".join(["hospital,age,bmi", *lines]))
+    return path
+
+
+def said(*words: object) -> str:
+    done = CliRunner().invoke(main, ["summary", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_numbers_are_those_of_the_table(table: Path) -> None:
+    found = json.loads(said(table, "--group", "hospital", "--bins", "0,30,50,90", "--json"))
+    assert (found["rows"], found["privacy"], found["noise_std_of_counts"]) == (60, None, 0.0)
+    for j, column in enumerate(found["columns"]):
+        assert column["name"] == ("age", "bmi")[j]
+        assert column["mean"] == pytest.approx(ROWS[:, j].mean())
+        assert column["std"] == pytest.approx(ROWS[:, j].std())
+        assert column["histogram"]["counts"] == np.histogram(ROWS[:, j], [0, 30, 50, 90])[0].tolist()
+
+
+def test_tables_are_printed(table: Path) -> None:
+    text = said(table, "--group", "hospital", "--bins", 4, "--low", 0, "--high", 100)
+    assert "60 rows" in text and "25 to 50" in text and "differential privacy: none claimed" in text
+    assert "below" not in text
+
+
+def test_noised_numbers_come_with_their_claim(table: Path) -> None:
+    words = ["--epsilon", 5, "--delta", 1e-5, "--unit", "record", "--neighbours", "replace-one"]
+    words += ["--low", 0, "--high", 100, "--clients", "h0,h1,h2"]
+    text = said(table, "--group", "hospital", "--bins", 4, *words)
+    assert "epsilon 5" in text and "noise in a count" in text and "60 rows" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--bins", "2.5"], "neither a whole number of bins nor edges"),
+        (["--bins", "a"], "is no number"),
+        (["--bins", "900"], "--bins must lie in [1, 64], got --bins 900"),
+        ([], "holds one client"),
+    ],
+)
+def test_what_cannot_be_summarized_is_one_line(table: Path, words: list[str], message: str) -> None:
+    group = ["--group", "hospital"] if words else ["--columns", "age,bmi"]
+    done = CliRunner().invoke(main, ["summary", str(table), *group, *words])
+    assert done.exit_code == 2 and message in " ".join(done.output.split())

@@ -1,0 +1,165 @@
+"""FederatedSummary: counts, means, deviations and histograms of the pooled rows, from sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import privfed
+from privfed import Box, ClientPolicy, FederatedSummary, Privacy
+from privfed.core.asking.question import ClientData, question_from_bytes
+from privfed.core.federation import Federation
+from privfed.core.record.transcript import Asked
+from privfed.core.values.domain import Ranges
+from privfed.errors import ArgumentError
+from privfed.party.program import Followed, Program
+from privfed.questions.histograms import MOST_BINS, FeatureHistograms
+
+RNG = np.random.default_rng(4)
+CLIENTS = [RNG.normal([1.0, -2.0], [1.0, 3.0], (30 + 5 * i, 2)) for i in range(4)]
+ROWS = np.concatenate(CLIENTS)
+UNEVEN = [[-1.0, 0.0, 1.0], [-9.0, -4.0, -2.0, 0.0, 0.5]]
+
+
+def private(unit: str, epsilon: float = 8.0, **words: Any) -> Privacy:
+    return Privacy(
+        epsilon=epsilon, delta=1e-6, unit=unit, neighbours="add-remove", domain=Box(-20.0, 20.0), **words
+    )
+
+
+@pytest.mark.parametrize("over", ["plain", "masked", "masked-verified", "group-masked", "ckks"])
+def test_numbers_are_those_of_the_pooled_rows(over: str) -> None:
+    found = FederatedSummary(UNEVEN, protocol=over).fit(CLIENTS)
+    assert found.n_samples_seen_ == len(ROWS)
+    np.testing.assert_allclose(found.mean_, ROWS.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.std_, ROWS.std(axis=0), rtol=1e-12)
+    assert (found.data_min_ <= ROWS.min(axis=0)).all() and (found.data_max_ >= ROWS.max(axis=0)).all()
+    for j, edges in enumerate(UNEVEN):
+        np.testing.assert_array_equal(found.histograms_[j], np.histogram(ROWS[:, j], edges)[0])
+        assert found.edges_[j].tolist() == edges
+        assert found.below_[j] == (ROWS[:, j] < edges[0]).sum()
+        assert found.above_[j] == (ROWS[:, j] > edges[-1]).sum()
+    assert found.noise_std_ == 0.0 and found.privacy_spent_ is None
+
+
+def test_bins_of_equal_width_are_numpys_over_the_declared_domain() -> None:
+    found = FederatedSummary(7, protocol="plain", domain=Box(-20.0, 20.0)).fit(CLIENTS)
+    for j in (0, 1):
+        np.testing.assert_array_equal(found.histograms_[j], np.histogram(ROWS[:, j], 7, (-20.0, 20.0))[0])
+    assert not found.below_.any() and not found.above_.any()
+    assert found.data_min_.tolist() == [-20.0, -20.0]
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 30), st.just(1)), elements=st.floats(-4, 4).map(np.round)),
+    st.lists(st.integers(-3, 3), min_size=2, max_size=7, unique=True).map(sorted),
+    st.integers(0, 3),
+)
+def test_bins_are_numpys_whatever_lies_on_an_edge(rows: np.ndarray, edges: list[int], repeated: int) -> None:
+    """counts == below, numpy.histogram, above; an edge that is repeated adds an empty bin."""
+    table = np.array([[*edges, *[edges[-1]] * repeated]], dtype=np.float64)
+    question = FeatureHistograms(ranges=Ranges([-4.0], [4.0], 30), edges=table)
+    counts = question.answer(ClientData(rows), RNG)["feature_0"]
+    inner, n = np.histogram(rows, edges)[0], len(edges) - 1
+    assert counts[1 : n + 1].tolist() == inner.tolist() and not counts[n + 1 : -1].any()
+    assert counts[0] == (rows < edges[0]).sum() and counts[-1] == (rows > edges[-1]).sum()
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("bins", [None, 5, UNEVEN], ids=["none", "even", "edges"])
+def test_every_question_is_its_programs(unit: str, bins: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[Federation, Any]] = []
+    run = Federation.run
+    monkeypatch.setattr(Federation, "run", lambda self, one: (ran.append((self, one)), run(self, one))[1])
+    FederatedSummary(bins, protocol="plain").fit(CLIENTS)
+    FederatedSummary(bins, privacy=private(unit)).fit(CLIENTS)
+    for federation, algorithm in ran:
+        asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
+        assert len(asked) <= algorithm.max_sums
+        assert Program.of(algorithm, federation.setting).after(Followed(), asked[0], 0).index == 0
+        followed = Followed()
+        for index, question in enumerate(asked):
+            followed = Program.of(algorithm, federation.setting).after(followed, question, index)
+        assert followed.index == len(asked) - 1
+    assert len(ran) == 2
+
+
+def test_other_edges_than_the_agreed_are_refused() -> None:
+    model = FederatedSummary(UNEVEN, protocol="plain").fit(CLIENTS)
+    with pytest.raises(privfed.errors.RefusedError, match="program"):
+        model.federation_.ask(
+            privfed.core.roles.conversation.Ask(
+                FeatureHistograms(
+                    ranges=question_from_bytes(model.transcript_.of(Asked)[-1].question).ranges, n_bins=64
+                )
+            )
+        )
+
+
+def test_noise_is_as_large_as_is_said() -> None:
+    found = [
+        FederatedSummary(8, privacy=private("record", noise_seed=seed), random_state=seed).fit(CLIENTS)
+        for seed in range(12)
+    ]
+    wrong = np.concatenate(
+        [
+            (own - np.histogram(ROWS[:, j], 8, (-20, 20))[0])[2:6]  # Where no noise was cut off at zero.
+            for one in found
+            for j, own in enumerate(one.histograms_)
+        ]
+    )
+    filled = wrong[np.abs(wrong) > 0]
+    assert 0.7 < np.std(filled) / found[0].noise_std_ < 1.3
+    assert abs(np.mean([one.n_samples_seen_ for one in found]) - len(ROWS)) < 5.0
+
+
+def test_half_the_budget_is_for_histograms_and_all_is_claimed_once() -> None:
+    alone = FederatedSummary(privacy=private("record", noise_seed=1)).fit(CLIENTS)
+    both = FederatedSummary(5, privacy=private("record", noise_seed=1)).fit(CLIENTS)
+    assert not hasattr(alone, "histograms_") and alone.privacy_claim_.epsilon == both.privacy_claim_.epsilon
+    spent = privfed.FederatedSummary(5, privacy=private("record")).fit(CLIENTS).privacy_spent_
+    assert spent is not None and spent.epsilon == 8.0
+
+
+def test_clients_with_a_least_count_show_no_fuller_bin_than_that() -> None:
+    words = {"policy": ClientPolicy(min_count=8), "domain": Box(-20.0, 20.0)}
+    found = FederatedSummary(UNEVEN, protocol="plain", **words).fit(CLIENTS)
+    for j, edges in enumerate(UNEVEN):
+        each = np.stack([np.histogram(own[:, j], edges)[0] for own in CLIENTS])
+        assert (each < 8).any()
+        np.testing.assert_array_equal(found.histograms_[j], np.where(each >= 8, each, 0).sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("bins", "message"),
+    [
+        (0, r"bins must lie in \[1, 64\], got bins=0"),
+        (MOST_BINS + 1, r"bins must lie in \[1, 64\]"),
+        (True, "bins must be None, a number, edges"),
+        ("auto", "bins must be None, a number, edges"),
+        ([], "bins must be None, a number, edges"),
+        ([1.0], "2 to 65 numbers"),
+        ([2.0, 1.0], "must ascend"),
+        ([0.0, 0.0, 1.0], "must ascend"),
+        ([0.0, np.nan], "edges"),
+        ([[0, 1], [0, 1], [0, 1]], "edges must be 2 rows"),
+        ([[0, 1], []], "one is empty"),
+        (np.arange(MOST_BINS + 2), "2 to 65 numbers"),
+    ],
+)
+def test_bins_that_are_none_are_an_error(bins: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        FederatedSummary(bins, protocol="plain").fit(CLIENTS)
+
+
+def test_a_transcript_is_kept_and_a_second_fit_forgets_the_first(tmp_path: Path) -> None:
+    model = FederatedSummary(3, protocol="plain", run_dir=tmp_path / "run").fit(CLIENTS)
+    assert [one.purpose for one in model.transcript_.of(Asked)] == ["range", "moments", "histogram"]
+    again = model.set_params(bins=None, run_dir=None).fit(CLIENTS)
+    assert not hasattr(again, "edges_") and again.n_samples_seen_ == len(ROWS)
