@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privfed import Box, DPKMeans, DWFKMeans, FederatedScaler, Privacy, metrics, select_n_clusters
+from privfed import (
+    Box,
+    DPKMeans,
+    DWFKMeans,
+    FederatedScaler,
+    FederatedSummary,
+    Privacy,
+    metrics,
+    select_n_clusters,
+)
 from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.metrics.local_clusters import local_cluster_counts
 
@@ -32,6 +41,7 @@ def fit(model: Any) -> Ask:
 EVERYTHING: dict[str, Ask] = {
     "fit": fit(DWFKMeans(2, local_iter=1, protocol="plain")),
     "scaler": fit(FederatedScaler(protocol="plain")),
+    "summary": fit(FederatedSummary(4, protocol="plain")),
     "metric": lambda X, **words: metrics.score(X, CENTERS, protocol="plain", **words),
     "labels": lambda X, **words: metrics.labels_agreement(
         X, CENTERS, np.arange(60) % 2, n_labels=2, protocol="plain", **words

@@ -20,6 +20,7 @@ from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
 from privfed.party.program import Followed, Program
 from privfed.questions.histograms import MOST_BINS, FeatureHistograms
+from tests.some import some
 
 RNG = np.random.default_rng(4)
 CLIENTS = [RNG.normal([1.0, -2.0], [1.0, 3.0], (30 + 5 * i, 2)) for i in range(4)]
@@ -130,7 +131,7 @@ def test_half_the_budget_is_for_histograms_and_all_is_claimed_once() -> None:
 def test_clients_with_a_least_count_show_no_fuller_bin_than_that() -> None:
     words = {"policy": ClientPolicy(min_count=8), "domain": Box(-20.0, 20.0)}
     found = FederatedSummary(UNEVEN, protocol="plain", **words).fit(CLIENTS)
-    for j, edges in enumerate(UNEVEN):
+    for j, edges in some(enumerate(UNEVEN)):
         each = np.stack([np.histogram(own[:, j], edges)[0] for own in CLIENTS])
         assert (each < 8).any()
         np.testing.assert_array_equal(found.histograms_[j], np.where(each >= 8, each, 0).sum(axis=0))
