@@ -87,7 +87,7 @@ class FederatedClusterer(
     stored_arrays = ("centers", "history")
 
     @abstractmethod
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         """Check the parameters and return the algorithm.
 
         Raises:
@@ -160,7 +160,7 @@ class FederatedClusterer(
     def _fit_clients(self, clients: Clients, resume: bool, watch: Watcher | None) -> None:
         check_surroundings(self.get_params(deep=False))
         seed = self._seed(resume)
-        algorithm = self._algorithm(clients.n_features, seed)
+        algorithm = self.make_algorithm(clients.n_features, seed)
         self.federation_ = open_federation(
             self._request(clients, algorithm, seed, resume=resume, watch=watch)
         )
@@ -173,7 +173,7 @@ class FederatedClusterer(
         Fits with the same clients, guarantee, secure sum and seed are the same computation if their texts
         are equal.
         """
-        text = described(self._algorithm(self.n_features_in_, 0))
+        text = described(self.make_algorithm(self.n_features_in_, 0))
         return text if self.clients_per_round is None else f"{text}, {self.clients_per_round} clients a round"
 
     def remedy(self) -> str:

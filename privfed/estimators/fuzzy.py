@@ -76,7 +76,7 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
         '`averaging="weighted"`, and at unit "record" `local_iter=1`.',
     )
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         params = self.get_params(deep=False)
         _check(params)
         if self.privacy is not None:

@@ -103,7 +103,7 @@ class _OverCenters(LocalCenters, Rounds, Patience, Starts, Cohorts, FederatedClu
             ResumeError: the fit that has begun there is another one.
         """
         protocol, seed = protocol_of(self.protocol), seed_from(self.random_state)
-        agreement = self._request(clients, self._algorithm(clients.n_features, seed), seed).agreed()
+        agreement = self._request(clients, self.make_algorithm(clients.n_features, seed), seed).agreed()
         if resume:
             Transcript.load(folder).check_agreement(agreement)
             return
@@ -184,7 +184,7 @@ class FKM(_OverCenters):
         """Number of sums of a fit that gather every client's means: of each start, and of all rounds."""
         return int(self.n_init * (1 + self.max_iter))
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         _check_words(self.get_params(deep=False))
         _check_merge(self.merge, self.protocol, self.gathered_sums)
         own_start = isinstance(self.init, str) and self.init == "k-means++"
@@ -238,7 +238,7 @@ class KFED(_OverCenters):
     def _local_clusters(self) -> int:
         return int(self.n_local_clusters or self.n_clusters)
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         _check_words(self.get_params(deep=False))
         _check_merge(self.merge, self.protocol, self.gathered_sums)
         if self.n_local_clusters is not None:

@@ -60,7 +60,7 @@ class FederatedMiniBatchKMeans(ServerSteps, Rounds, Starts, Cohorts, FederatedCl
         '"record" it takes one epoch of one batch.',
     )
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         params = self.get_params(deep=False)
         check_mini_batch(params)
         if self.privacy is not None:

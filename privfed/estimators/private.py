@@ -62,7 +62,7 @@ class DPKMeans(FederatedClusterer):
     # Not a parameter here: the noise determines how many rounds there are.
     max_iter = MOST_ROUNDS
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         check_integer("n_clusters", self.n_clusters, 1)
         if self.privacy is None:
             raise ArgumentError(

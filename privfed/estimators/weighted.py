@@ -55,7 +55,7 @@ class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, Fede
         """Return one local step, which is Lloyd's; with momentum even that may not converge."""
         return {} if self.momentum or self.relocate_empty else {"local_iter": 1}
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
         params = self.get_params(deep=False)
         check_clustering(params)
         if self.privacy is not None:
@@ -127,8 +127,8 @@ class WFKMeans(DWFKMeans):
             )
         return name_of(self.weights)
 
-    def _algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
-        algorithm = super()._algorithm(n_features, seed)
+    def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        algorithm = super().make_algorithm(n_features, seed)
         if self.run_dir is not None:
             check_lasting(self.weights)
         return algorithm

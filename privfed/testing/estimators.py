@@ -88,7 +88,7 @@ class EstimatorContract:
     def test_it_asks_no_more_sums_than_clients_agreed_on(self) -> None:
         """Sums cost key material, and privacy: their number is announced."""
         model = self.make().fit(self.clients())
-        announced = model._algorithm(model.n_features_in_, 1).max_sums
+        announced = model.make_algorithm(model.n_features_in_, 1).max_sums
         assert 0 < len(model.transcript_.totals()) <= announced
 
     def test_a_lost_client_is_left_out_of_that_sum(self) -> None:

@@ -49,7 +49,7 @@ def asked_by(model: FederatedClusterer, data: list[np.ndarray]) -> tuple[Program
     model.fit(data)
     federation, terms = model.federation_, model.privacy
     agreed = federation.configuration.seed
-    algorithm = model._algorithm(data[0].shape[1], agreed if terms is None else terms.unseeded(agreed))
+    algorithm = model.make_algorithm(data[0].shape[1], agreed if terms is None else terms.unseeded(agreed))
     asked = [question_from_bytes(one.question) for one in federation.transcript.of(Asked)]
     return Program.of(algorithm, federation.setting), asked
 
@@ -372,7 +372,7 @@ def test_metrics_follow_once_each_in_any_order(monkeypatch: pytest.MonkeyPatch) 
     for name, options, _ in METRICS:
         METRIC_FUNCTIONS.find(name)(model.federation_, model.cluster_centers_, **options)
     asked = [question_from_bytes(one.question) for one in model.federation_.transcript.of(Asked)]
-    algorithm = model._algorithm(2, model.federation_.configuration.seed)
+    algorithm = model.make_algorithm(2, model.federation_.configuration.seed)
     agreed = [metric for _, _, metric in METRICS]
     program = Program.of(algorithm, model.federation_.setting, agreed)
     extra = asked[len(fit) :]

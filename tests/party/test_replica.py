@@ -31,7 +31,7 @@ def replica(folder: Path, tells: list[int] | None = None) -> AlgorithmReplica[Cl
         if tells is not None:
             tells.append(index)
 
-    return AlgorithmReplica(estimator()._algorithm(2, 0), setting, store, tells=told)
+    return AlgorithmReplica(estimator().make_algorithm(2, 0), setting, store, tells=told)
 
 
 @pytest.fixture(scope="module")

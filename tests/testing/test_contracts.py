@@ -91,8 +91,8 @@ class BrokenSum(SecureSumContract):
 class Restless(DWFKMeans):
     """Draws from nobody knows where."""
 
-    def _algorithm(self, n_features: int, seed: int) -> Any:
-        return super()._algorithm(n_features, int(np.random.default_rng().integers(1 << 30)))
+    def make_algorithm(self, n_features: int, seed: int) -> Any:
+        return super().make_algorithm(n_features, int(np.random.default_rng().integers(1 << 30)))
 
 
 class RestlessEstimator(EstimatorContract):

@@ -68,7 +68,7 @@ class FederatedModel(ModelParameters, Saved):
     stored_arrays = ("models", "history", "sizes", "regrouped")
 
     @abstractmethod
-    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         """Check the estimator's own words and return the algorithm.
 
         Raises:
@@ -167,7 +167,7 @@ class FederatedModel(ModelParameters, Saved):
         self._check()
         plan = self._plan(seed)
         check_model(plan, n_columns)
-        return plan, self._algorithm(plan)
+        return plan, self.make_algorithm(plan)
 
     def request(self, clients: Clients, seed: int) -> FederationRequest:
         """Return what a fit would ask the federation builder for; nothing is asked.
@@ -181,7 +181,7 @@ class FederatedModel(ModelParameters, Saved):
 
     def resolved(self) -> str:
         """Return the algorithm that ran, as text; equal texts under equal settings are equal computations."""
-        return described(self._algorithm(self._plan_))
+        return described(self.make_algorithm(self._plan_))
 
     def _seed(self, resume: bool) -> int:
         return seed_of_fit(self.random_state, self.privacy, self.run_dir, resume)

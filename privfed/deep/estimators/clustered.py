@@ -49,7 +49,7 @@ class FedAvg(FederatedModel):
     Reveals: `privfed.deep.algorithms.averaging`.
     """
 
-    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         return Averaging(plan=plan)
 
 
@@ -62,7 +62,7 @@ class IFCA(FederatedModel):
 
     n_clusters: int = parameter(default=2, text="number of models.")
 
-    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         check_integer("n_clusters", self.n_clusters, 1)
         if self._by_dp_sgd is not None and self.n_clusters > 1:
             raise PrivacyError(
@@ -86,7 +86,7 @@ class _Regrouped(Comparing, FederatedModel):
     def _rule(self) -> Rule:
         raise NotImplementedError
 
-    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         if self.sketch_error is not None:
             check_number("sketch_error", self.sketch_error, 0.0, 1.0, open_low=True, open_high=True)
         slotted = check_merge(self.merge, self._secure_sum())

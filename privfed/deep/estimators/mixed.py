@@ -70,7 +70,7 @@ class RDPCFL(FederatedModel):
                 'unit="client".'
             )
 
-    def _algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+    def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
         return MixtureLearning(
             plan=plan,
             n_clusters=self.n_clusters,

@@ -74,7 +74,7 @@ def choose_privately(
     if privacy.noise == Noise.SERVER:
         raise PrivacyError(FIXED_ONLY)
     seed = model._seed(resume)
-    algorithm = clone(model).set_params(n_clusters=max(candidates))._algorithm(clients.n_features, seed)
+    algorithm = clone(model).set_params(n_clusters=max(candidates)).make_algorithm(clients.n_features, seed)
     if not isinstance(algorithm, PrivateKMeans) or index not in INDICES:
         raise PrivacyError(
             f"under differential privacy the number of clusters is chosen by {' or '.join(INDICES)}, for "

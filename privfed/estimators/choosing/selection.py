@@ -338,7 +338,7 @@ def _tried(
 def _fit_over(model: FederatedClusterer, federation: Federation) -> None:
     """Fit with an open federation's clients; labels are not computed, as the rows stay with them."""
     setting, seed = federation.setting, seed_from(model.random_state)
-    algorithm = model._algorithm(setting.n_features, seed)
+    algorithm = model.make_algorithm(setting.n_features, seed)
     elsewhere = Clients.elsewhere(Members(setting.clients, setting.n_features))
     wanted = model._request(elsewhere, algorithm, seed)
     model.federation_ = federation.again(

@@ -153,7 +153,7 @@ def _agree(setup: Setup, scene: Scene, seed: int) -> None:
     if isinstance(model, FederatedModel):
         model.request(clients, seed).agreed()
         return
-    algorithm = model._algorithm(clients.n_features, seed)
+    algorithm = model.make_algorithm(clients.n_features, seed)
     FederationRequest(
         clients=clients,
         description=setup.estimator,

@@ -51,7 +51,7 @@ class OwnReplica:
     """
 
     def __init__(self, estimator: DWFKMeans, setting: Setting) -> None:
-        self._conversation = estimator._algorithm(setting.n_features, 7).run(setting)
+        self._conversation = estimator.make_algorithm(setting.n_features, 7).run(setting)
         self.asks: list[Ask] = [next(self._conversation)]
         self.outcome: ClusteringOutcome | None = None
         self.change: Callable[[Ask], Ask] = lambda ask: ask
