@@ -77,6 +77,7 @@ class FederatedFuzzyCMeans(LocalSteps, Rounds, Starts, Cohorts, FederatedCluster
     )
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         params = self.get_params(deep=False)
         _check(params)
         if self.privacy is not None:

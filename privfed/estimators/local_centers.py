@@ -185,6 +185,7 @@ class FKM(_OverCenters):
         return int(self.n_init * (1 + self.max_iter))
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         _check_words(self.get_params(deep=False))
         _check_merge(self.merge, self.protocol, self.gathered_sums)
         own_start = isinstance(self.init, str) and self.init == "k-means++"
@@ -239,6 +240,7 @@ class KFED(_OverCenters):
         return int(self.n_local_clusters or self.n_clusters)
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         _check_words(self.get_params(deep=False))
         _check_merge(self.merge, self.protocol, self.gathered_sums)
         if self.n_local_clusters is not None:

@@ -61,6 +61,7 @@ class FederatedMiniBatchKMeans(ServerSteps, Rounds, Starts, Cohorts, FederatedCl
     )
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         params = self.get_params(deep=False)
         check_mini_batch(params)
         if self.privacy is not None:

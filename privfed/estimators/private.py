@@ -63,6 +63,7 @@ class DPKMeans(FederatedClusterer):
     max_iter = MOST_ROUNDS
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         check_integer("n_clusters", self.n_clusters, 1)
         if self.privacy is None:
             raise ArgumentError(

@@ -56,6 +56,7 @@ class DWFKMeans(LocalSteps, ServerSteps, Rounds, Patience, Starts, Cohorts, Fede
         return {} if self.momentum or self.relocate_empty else {"local_iter": 1}
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         params = self.get_params(deep=False)
         check_clustering(params)
         if self.privacy is not None:
@@ -128,6 +129,7 @@ class WFKMeans(DWFKMeans):
         return name_of(self.weights)
 
     def make_algorithm(self, n_features: int, seed: int) -> Algorithm[ClusteringOutcome]:
+        """Check the parameters and return the algorithm."""
         algorithm = super().make_algorithm(n_features, seed)
         if self.run_dir is not None:
             check_lasting(self.weights)

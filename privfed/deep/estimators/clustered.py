@@ -50,6 +50,7 @@ class FedAvg(FederatedModel):
     """
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+        """Check the parameters and return the algorithm."""
         return Averaging(plan=plan)
 
 
@@ -63,6 +64,7 @@ class IFCA(FederatedModel):
     n_clusters: int = parameter(default=2, text="number of models.")
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+        """Check the parameters and return the algorithm."""
         check_integer("n_clusters", self.n_clusters, 1)
         if self._by_dp_sgd is not None and self.n_clusters > 1:
             raise PrivacyError(
@@ -87,6 +89,7 @@ class _Regrouped(Comparing, FederatedModel):
         raise NotImplementedError
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+        """Check the parameters and return the algorithm."""
         if self.sketch_error is not None:
             check_number("sketch_error", self.sketch_error, 0.0, 1.0, open_low=True, open_high=True)
         slotted = check_merge(self.merge, self._secure_sum())

@@ -71,6 +71,7 @@ class RDPCFL(FederatedModel):
             )
 
     def make_algorithm(self, plan: Plan) -> Algorithm[ModelsOutcome]:
+        """Check the parameters and return the algorithm."""
         return MixtureLearning(
             plan=plan,
             n_clusters=self.n_clusters,
