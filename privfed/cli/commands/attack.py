@@ -24,6 +24,7 @@ from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
 from privfed.cli.speaking import said
 from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError
+from privfed.privacy.claim import PrivacySpent
 
 SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
 
@@ -134,11 +135,10 @@ def attack(
         except ArgumentError as error:
             found["left_out"][name] = said(error, attack, fit).removesuffix(".")
             continue
+        # A picture that lies there shows an earlier report.
+        picture_of(folder, name).unlink(missing_ok=True)
         if picture:
             _draw(picture_of(folder, name), report)
-        else:
-            # A picture that lies there shows an earlier report.
-            picture_of(folder, name).unlink(missing_ok=True)
         found["attacks"][name] = {"key": keys[name], **_words(used), **report.to_dict()}
         keep(folder, found)
     found["left_out"] |= {name: one["why"] for name, one in found["attacks"].items() if one["why"]}
@@ -147,6 +147,13 @@ def attack(
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
+    _tell(found, claim)
+    drawn = picture and bool(found["attacks"])
+    click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
+
+
+def _tell(found: dict[str, Any], claim: PrivacySpent | None) -> None:
+    """Print the reports and the run's claim."""
     table = Table("attack", "status", "recovered", "precision", "claims", "no access", "bound", "seconds")
     for name, one in found["attacks"].items():
         table.add_row(name, one["status"], *_figures(one))
@@ -160,8 +167,6 @@ def attack(
             click.echo(f"{name}: {_meaning(one)}")
     for name, why in found["left_out"].items():
         click.echo(f"{name} was left out: {said(why, attack, fit)}.")
-    drawn = picture and bool(found["attacks"])
-    click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
 
 
 def _shown(which: list[str], quiet: bool) -> Iterator[str]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +20,17 @@ from privfed.experiments.study.datasets import Table, load_table
 from privfed.experiments.study.lines import Path as KeyPath
 from privfed.experiments.study.located import Located, Mistakes
 from privfed.experiments.study.salvage import fitting
-from privfed.experiments.study.study import Guarantee, Study, Word, Words
+from privfed.experiments.study.study import (
+    Algorithm,
+    Data,
+    Defence,
+    Guarantee,
+    Partition,
+    Study,
+    Sum,
+    Word,
+    Words,
+)
 
 
 @dataclass(frozen=True)
@@ -156,49 +167,80 @@ class _Checks:
 def _product(study: Study, tables: list[Table]) -> Iterator[tuple[Setup, tuple[KeyPath, ...]]]:
     """Yield each configuration with the tables of the study that it comes from."""
     axes = [list(enumerate(getattr(study, axis))) for axis in AXES]
-    for (d, data), (p, how), (a, algorithm), (s, summed), (g, guarantee), (f, defence) in itertools.product(
-        *axes
-    ):
-        name = algorithm.name or algorithm.estimator
-        if algorithm.data and data_label(data) not in algorithm.data:
-            continue
-        if any(one.algorithms and name not in one.algorithms for one in (guarantee, defence)):
-            continue
+    for chosen in itertools.product(*axes):
+        one = Combination(*(value for _, value in chosen))
+        d, p, a, s, g, f = (place for place, _ in chosen)
         paths: tuple[KeyPath, ...] = (
             *(("defence", f), ("algorithm", a), ("privacy", g)),
             *(("partition", p), ("sum", s), ("data", d)),
         )
-        for point, privately in itertools.product(_grid(algorithm.grid), _guarantees(guarantee)):
-            chosen = ", ".join(f"{word} {value}" for word, value in point.items())
-            sum_name = summed.name or summed.protocol
-            labels = {
-                "data": data_label(data),
-                "partition": how.name or (how.kind if how.kind == "given" else f"{how.clients} {how.kind}"),
-                "algorithm": f"{name}, {chosen}" if chosen else name,
-                "sum": sum_name,
-                "privacy": privacy_label(privately),
-                "defence": defence.name,
-            }
-            setup = Setup(
-                labels=labels,
-                data=data,
-                digest=tables[d].digest,
-                partition=how,
-                estimator=algorithm.estimator,
-                words=algorithm.words | point | defence.words,
-                protocol=summed.protocol,
-                protocol_words=summed.words,
-                privacy=privately,
-                attacks=[
-                    one
-                    for one in study.attack
-                    if (not one.sums or sum_name in one.sums)
-                    and (not one.algorithms or name in one.algorithms)
-                ],
-                audit=study.audit,
-                metrics=study.named_metrics,
-            )
-            yield setup, paths
+        if one.wanted:
+            for point, privately in itertools.product(_grid(one.algorithm.grid), _guarantees(one.guarantee)):
+                yield _setup(study, one, tables[d], point, privately), paths
+
+
+class Combination(NamedTuple):
+    """One value of each axis of a study, in the order of `AXES`."""
+
+    data: Data
+    partition: Partition
+    algorithm: Algorithm
+    summed: Sum
+    guarantee: Guarantee
+    defence: Defence
+
+    @property
+    def name(self) -> str:
+        """Name of the algorithm."""
+        return self.algorithm.name or self.algorithm.estimator
+
+    @property
+    def sum_name(self) -> str:
+        """Name of the secure sum."""
+        return self.summed.name or self.summed.protocol
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the algorithm is for these data, and the guarantee and the defence for the algorithm."""
+        if self.algorithm.data and data_label(self.data) not in self.algorithm.data:
+            return False
+        return all(
+            not one.algorithms or self.name in one.algorithms for one in (self.guarantee, self.defence)
+        )
+
+
+def _setup(study: Study, one: Combination, table: Table, point: Words, privately: Privately | None) -> Setup:
+    return Setup(
+        labels=_labels(one, point, privately),
+        data=one.data,
+        digest=table.digest,
+        partition=one.partition,
+        estimator=one.algorithm.estimator,
+        words=one.algorithm.words | point | one.defence.words,
+        protocol=one.summed.protocol,
+        protocol_words=one.summed.words,
+        privacy=privately,
+        attacks=[
+            attack
+            for attack in study.attack
+            if (not attack.sums or one.sum_name in attack.sums)
+            and (not attack.algorithms or one.name in attack.algorithms)
+        ],
+        audit=study.audit,
+        metrics=study.named_metrics,
+    )
+
+
+def _labels(one: Combination, point: Words, privately: Privately | None) -> dict[str, str]:
+    chosen, how = ", ".join(f"{word} {value}" for word, value in point.items()), one.partition
+    return {
+        "data": data_label(one.data),
+        "partition": how.name or (how.kind if how.kind == "given" else f"{how.clients} {how.kind}"),
+        "algorithm": f"{one.name}, {chosen}" if chosen else one.name,
+        "sum": one.sum_name,
+        "privacy": privacy_label(privately),
+        "defence": one.defence.name,
+    }
 
 
 def _grid(grid: dict[str, list[Word]]) -> Iterator[Words]:
