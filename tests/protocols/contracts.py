@@ -69,7 +69,7 @@ def plain(**options: Any) -> Case:
 
 def group_masked(**options: Any) -> Case:
     stages = ("advertise", "prepare", "collect")
-    return Case(lambda: GroupMasked(**options), stages, stages[:2], 1, 3, needed)
+    return Case(lambda: GroupMasked(losses=1000, **options), stages, stages[:2], 1, 3, needed)
 
 
 CASES = {
@@ -87,7 +87,11 @@ ASKED_AGAIN = {
 }
 """Sums of which a lost client is out of the fit: they are asked again without it."""
 
-ENCRYPTED = {"ckks": Case(CKKS, ("advertise", "prepare", "collect"), ("advertise", "prepare"), 1, 3, needed)}
+ENCRYPTED = {
+    "ckks": Case(
+        lambda: CKKS(losses=1000), ("advertise", "prepare", "collect"), ("advertise", "prepare"), 1, 3, needed
+    )
+}
 """Sums that hold whoever answered; a client is out of the fit only where it missed its set-up."""
 
 

@@ -42,8 +42,8 @@ SUMS: dict[str, Callable[[], SecureSum]] = {
     "plain": Plain,
     "masked": lambda: Masked(losses=1000),
     "slotted": lambda: Slotted(Masked(losses=1000)),
-    "group-masked": GroupMasked,
-    "ckks": CKKS,
+    "group-masked": lambda: GroupMasked(losses=1000),
+    "ckks": lambda: CKKS(losses=1000),
 }
 
 
