@@ -60,18 +60,19 @@ def cases(home: Path, out: Path) -> dict[str, tuple[object, ...]]:
         ),
         "attack": ("attack", done, "--attack", "differencing", "--out", out),
         "audit": ("audit", done, "--trials", 1000),
+        "summary": ("summary", table, *(word for word in PRIVATELY if word != "--quiet")),
     }
 
 
 STUDIES = {"demo", "tradeoff", "compare"}
 """Commands whose runs are those of a study; their claims are tested in test_claims_of_studies.py."""
 
-PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export"}
+PARTIES = {"keys new", "keys registry", "keys show", "journal show", "journal export", "journal end"}
 """Commands on no run: a party's keys, and its journal, whose guarantees test_parties.py reads."""
 
 FLOWER = {
     *("flower new", "flower local", "flower join", "flower superlink", "flower admit", "flower node"),
-    *("flower run", "flower simulate"),
+    *("flower run", "flower simulate", "flower summary"),
 }
 """Commands on several machines; the claim their runs end with is tested in tests/engines/flower."""
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
-from privfed.attacks import PassiveAttack, Report, Status
+from privfed.attacks import PassiveAttack, Report
 from privfed.cli.commands.fit import fit
 from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
@@ -25,6 +26,15 @@ from privfed.cli.speaking import said
 from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError
 from privfed.privacy.claim import PrivacySpent
+
+_FIGURES = {
+    "recovered": "recovered",
+    "precision": "precision",
+    "claims": "claims",
+    "no access": "baseline",
+    "bound": "bound",
+}
+"""Heads of the table's columns, with the names of the figures in a report."""
 
 SCORED = "these figures are scored against the clients' rows: the claim does not cover what is printed here"
 
@@ -154,17 +164,16 @@ def attack(
 
 def _tell(found: dict[str, Any], claim: PrivacySpent | None) -> None:
     """Print the reports and the run's claim."""
-    table = Table("attack", "status", "recovered", "precision", "claims", "no access", "bound", "seconds")
-    for name, one in found["attacks"].items():
-        table.add_row(name, one["status"], *_figures(one))
-    for name in found["left_out"].keys() - found["attacks"].keys():
-        table.add_row(name, Status.NOT_APPLICABLE)
-    printed(table)
+    ran = {name: one for name, one in found["attacks"].items() if not one["why"]}
+    table = Table(Column("attack", no_wrap=True), *_FIGURES, box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, one in ran.items():
+        table.add_row(name, *_figures(one))
+    if ran:
+        printed(table)
     if claim is not None:
         click.echo(f"{claim}\n{SCORED}")
-    for name, one in found["attacks"].items():
-        if not one["why"]:
-            click.echo(f"{name}: {_meaning(one)}")
+    for name, one in ran.items():
+        click.echo(f"{name}: {one['status']}; {_meaning(one)}")
     for name, why in found["left_out"].items():
         click.echo(f"{name} was left out: {said(why, attack, fit)}.")
 
@@ -199,11 +208,8 @@ def _meaning(report: dict[str, Any]) -> str:
 
 
 def _figures(report: dict[str, Any]) -> list[str]:
-    if report["why"]:
-        return []
-    figures = [report[name] for name in ("recovered", "precision", "claims", "baseline", "bound")]
-    shown = ["" if one is None else f"{one:.4g}" for one in figures]
-    return [*shown, f"{report['seconds']:.2f}"]
+    figures = [report[name] for name in _FIGURES.values()]
+    return ["" if one is None else f"{one:.3g}" for one in figures]
 
 
 def _draw(path: Path, report: Report) -> None:
