@@ -173,6 +173,10 @@ REMEDIES = {
     "agreement:approved": (
         "A node joins only agreements of which its owner keeps a copy, in the folder approved of its party"
     ),
+    "agreement:program": (
+        "A node cannot build what was agreed: it runs another version of privfed or numpy, or its owner has "
+        "not registered an algorithm that is not privfed's own (modules in node.toml); its log says which"
+    ),
     "agreement:unknown": "A node has lost what it joined: begin a new fit",
     "journal:index": "A client answers no sum again that came before the last one: begin a new fit",
     "journal:question": "A client answers a sum again with the same question only: begin a new fit",

@@ -50,7 +50,7 @@ _NODE = """\
 # What this node's owner decides, and nobody else. Its identity and journal lie beside this file.
 data = "{data}"  # table with this node's rows
 data_set = "{data_set}"  # your own name of these rows, for the journal
-{columns}{tells}
+{columns}{modules}{tells}
 # What this node answers, whatever the others agree on (docs/party.md):
 [policy]
 # min_clients = 3
@@ -94,7 +94,13 @@ def new_party(folder: Path, name: str) -> OwnIdentity:
 
 
 def write_node(
-    folder: Path, data: str, data_set: str, columns: Sequence[str] | None = None, *, tells: bool = False
+    folder: Path,
+    data: str,
+    data_set: str,
+    columns: Sequence[str] | None = None,
+    *,
+    modules: Sequence[str] = (),
+    tells: bool = False,
 ) -> None:
     """Write a node's settings beside its identity; raises `ArgumentError` where there are some already.
 
@@ -103,11 +109,15 @@ def write_node(
         data: path of its table.
         data_set: its own name of the rows.
         columns: feature columns in the agreed order; None for all of the table.
+        modules: modules of this machine that register what it runs besides privfed's own.
         tells: whether it tells totals that only clients open to the process that drives the run.
     """
     named = "" if columns is None else f"columns = [{', '.join(map(repr, columns))}]\n"
     told = f"tells = {str(tells).lower()}  # tell totals that only clients open to the coordinator's process"
-    text = _NODE.format(data=data, data_set=data_set, columns=named, tells=told)
+    own = f"modules = [{', '.join(map(repr, modules))}]  # register what runs besides privfed's own\n"
+    text = _NODE.format(
+        data=data, data_set=data_set, columns=named, modules=own if modules else "", tells=told
+    )
     write_new(folder / SETTINGS, text.encode())
 
 

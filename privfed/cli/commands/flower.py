@@ -101,9 +101,14 @@ def local(data: Path, out: Path, port: int, **given: Any) -> None:
 @click.option("--data-set", required=True, help="Your own name of these rows, for the journal.")
 @click.option("--columns", metavar="A,B,...", callback=names, help="Feature columns, in the agreed order.")
 @click.option("--tells", is_flag=True, help="Tell the coordinator's process totals that only clients open.")
-def join(folder: Path, data: str, data_set: str, columns: tuple[str, ...], tells: bool) -> None:
+@click.option(
+    "--module", "modules", multiple=True, help="Module here that registers an algorithm of yours; repeatable."
+)
+def join(
+    folder: Path, data: str, data_set: str, columns: tuple[str, ...], tells: bool, modules: tuple[str, ...]
+) -> None:
     """Write node.toml and a key for the SuperLink into FOLDER, the party's of privfed keys new."""
-    write_node(folder, data, data_set, columns or None, tells=tells)
+    write_node(folder, data, data_set, columns or None, modules=modules, tells=tells)
     write_node_key(folder)
     click.echo(f"send {folder / CARD} and {folder / NODE_PUBLIC} to the coordinator; put its list of parties")
     click.echo(
@@ -204,6 +209,7 @@ def summary(
         else:
             print_summary(found, engine.file.columns)
             _tell_faults(engine)
+        engine.end_fits()
 
 
 def _fit(
@@ -227,6 +233,7 @@ def _fit(
     with replaced(out / "model.npz") as path:
         fitted.save(path)
     _tell(fitted, engine, out, values)
+    engine.end_fits()
 
 
 def _tell(fitted: Any, engine: FlowerEngine, out: Path, values: Mapping[str, float | None]) -> None:

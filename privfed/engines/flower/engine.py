@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from privfed.engines.flower.messages import (
     Joined,
     Up,
     check_joined,
+    end,
     join,
     read_up,
     unseal_told,
 )
-from privfed.engines.flower.network import BROKEN, DISCONNECTED, FAULTS, Network
+from privfed.engines.flower.network import BROKEN, DISCONNECTED, FAULTS, Heard, Network, RunLostError
 from privfed.engines.flower.running import DrivenRun, submitted
 from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
@@ -35,6 +37,11 @@ from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_
 
 _STRANGER = "agreement:position"
 _POLL = 1.0
+
+_RUNS = 4
+"""Most Flower runs in which one exchange is tried."""
+
+_LOG = logging.getLogger("privfed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,8 @@ class FlowerEngine(Engine):
     """Clients are nodes of a Flower deployment; this process is the coordinator, on the SuperLink's machine.
 
     It starts a Flower run when nodes are first asked, and ends it with `close`, or with this process. Where
-    the SuperLink is lost, a fit ends with `ProtocolError`, and `resume` goes on in another run.
+    the SuperLink is lost, a fit waits for it (`wait` in federation.toml) and goes on in another run; after
+    that it ends with `ProtocolError`, and `resume` goes on.
 
     Args:
         folder: of the federation, made by `privfed flower new`.
@@ -78,6 +86,7 @@ class FlowerEngine(Engine):
         self.parties: Parties = read_parties(self.file.parties)
         self.network = DrivenRun(submitted(self.file)) if network is None else network
         self.faults: list[NodeFault] = []
+        self._fits: list[FlowerFit] = []
         self._record: Kept = record
 
     @property
@@ -103,11 +112,23 @@ class FlowerEngine(Engine):
         agreement.check_coordinator(self.own.key)
         fit = FlowerFit(self, agreement)
         fit.gather()
+        self._fits.append(fit)
         session = opening.protocol.coordinator(agreement, self.own.key, fit)
         return Connection(session=session, carrier=fit, timeout=self.file.timeout)
 
+    def end_fits(self) -> None:
+        """Have the nodes close the fits (metrics, selections, summaries) of this engine in their journals.
+
+        Their keys are erased: nothing more can be asked in these fits, and none can be resumed. What they
+        gave stays in the journals. A node that is not reached keeps its keys until its owner ends the fit
+        (`privfed journal end`).
+        """
+        for fit in self._fits:
+            fit.end()
+        self._fits = []
+
     def close(self) -> None:
-        """End the Flower run."""
+        """End the Flower run; fits stay open in the nodes' journals, so that they can be resumed."""
         self.network.close()
 
     def __enter__(self) -> Self:
@@ -206,7 +227,39 @@ class FlowerFit:
             )
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
-        """Deliver the requests; a client without a node, or whose node gives no reply, is a dropout."""
+        """Deliver the requests; a client without a node, or whose node gives no reply, is a dropout.
+
+        Where the Flower run is lost, the same requests are sent in another one: a client that had answered
+        gives the same reply again.
+
+        Raises:
+            RunLostError: no other run could be started in the time to wait.
+        """
+        for left in reversed(range(_RUNS)):
+            try:
+                return self._carried(exchange, timeout)
+            except RunLostError as error:
+                if not left:
+                    raise
+                self._rejoin(error)
+        return []
+
+    def _rejoin(self, lost: RunLostError) -> None:
+        """Start another Flower run, once the SuperLink is back, and let the nodes join again."""
+        wait = self._engine.file.wait
+        _LOG.warning("%s Waiting for the SuperLink for up to %g s.", lost, wait)
+        self._nodes.clear()
+        self._known.clear()
+        until = time.monotonic() + wait
+        while True:
+            try:
+                return self.gather()
+            except RunLostError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL)
+
+    def _carried(self, exchange: Exchange, timeout: float | None) -> Replies:
         if any(i not in self._nodes for i in exchange.requests):
             self._ask_newcomers()
         nodes = {i: self._nodes[i] for i in exchange.requests if i in self._nodes}
@@ -237,6 +290,18 @@ class FlowerFit:
             elif isinstance(answer, Refusal):
                 found.append((i, encode(answer)))
         return found
+
+    def end(self) -> None:
+        """Have the nodes close the fit; those that are not reached are faults."""
+        engine = self._engine
+        said = encode(end(self._agreement.digest, engine.own.key))
+        try:
+            heard = engine.network.send(dict.fromkeys(self._nodes.values(), said), engine.file.timeout)
+        except RunLostError:
+            heard = Heard(faults=dict.fromkeys(self._nodes.values(), DISCONNECTED))
+        for client, node in self._nodes.items():
+            if node in heard.faults:
+                self._failed(self._names[client], "end", 0, heard.faults[node])
 
     def _keep(self, client: int, box: bytes) -> None:
         for index, total in unseal_told(box, self._agreement.digest, client, self._secret):

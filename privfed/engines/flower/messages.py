@@ -42,6 +42,17 @@ class Ask(Message, frozen=True):
     request: bytes
 
 
+class End(Message, frozen=True):
+    """Down: the fit is over; the coordinator signed that over the agreement's digest."""
+
+    digest: bytes
+    signature: bytes
+
+
+class Ended(Message, frozen=True):
+    """Up: the fit is closed in the node's journal, and its keys are erased."""
+
+
 class Joined(Message, frozen=True):
     """Up: the node takes part at this position; signed with its key, over the agreement and the reader.
 
@@ -64,8 +75,8 @@ class Silent(Message, frozen=True):
     """Up: the node gives no reply, since its state cannot be read or kept. This never depends on its rows."""
 
 
-Down = Join | Ask
-Up = Joined | Answered | Refusal | Silent
+Down = Join | Ask | End
+Up = Joined | Answered | Ended | Refusal | Silent
 Told = tuple[tuple[int, bytes], ...]
 
 
@@ -89,6 +100,10 @@ def _joined(digest: bytes, reader: bytes, position: int) -> bytes:
     return bound("flower joined", digest, reader, position)
 
 
+def _ending(digest: bytes) -> bytes:
+    return bound("flower end", digest)
+
+
 def join(agreement: bytes, digest: bytes, reader: bytes, own: Identity) -> Join:
     """Return the coordinator's signed request to join."""
     return Join(agreement, reader, own.sign(_joining(digest, reader)))
@@ -99,6 +114,16 @@ def check_join(message: Join, digest: bytes, server: bytes) -> None:
     if len(message.reader) != KEY_BYTES:
         raise CryptographyError("a key of another length")
     verify(server, message.signature, _joining(digest, message.reader))
+
+
+def end(digest: bytes, own: Identity) -> End:
+    """Return the coordinator's signed word that a fit is over."""
+    return End(digest, own.sign(_ending(digest)))
+
+
+def check_end(message: End, server: bytes) -> None:
+    """Check that the coordinator ended the fit; raises `CryptographyError`."""
+    verify(server, message.signature, _ending(message.digest))
 
 
 def joined(digest: bytes, reader: bytes, position: int, own: Identity, told: Told = ()) -> Joined:

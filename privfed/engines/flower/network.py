@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from privfed.errors import ProtocolError
+
 EXPIRED, DISCONNECTED = -1, 5
 """Faults of a node that has not replied while its message lived, and of one that is not connected."""
 
@@ -25,6 +27,10 @@ FAULTS = {
 
 BROKEN = frozenset({1, 6, 7})
 """Faults of the installation: every further message would have them, too."""
+
+
+class RunLostError(ProtocolError):
+    """The Flower run is gone, or none can be started; what its nodes remember lies in their folders."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,11 @@ class Network(Protocol):
         """Return the nodes that are connected now."""
 
     def send(self, messages: Mapping[int, bytes], seconds: float) -> Heard:
-        """Send each node its message; return once all replied, or after `seconds`, when messages expire."""
+        """Send each node its message; return once all replied, or after `seconds`, when messages expire.
+
+        Raises:
+            RunLostError: the network is gone; another one is sought when it is used again.
+        """
 
     def close(self) -> None:
         """End the run. Nothing can be sent afterwards."""

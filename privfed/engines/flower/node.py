@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,10 +21,13 @@ from privfed.engines.flower.messages import (
     Answered,
     Ask,
     Down,
+    End,
+    Ended,
     Join,
     Silent,
     Told,
     Up,
+    check_end,
     check_join,
     joined,
     read_down,
@@ -34,9 +38,10 @@ from privfed.engines.logs import ClientLogs
 from privfed.errors import FAILED, ArgumentError, MessageError, PolicyError, StateError
 from privfed.party.identity import read_parties
 from privfed.party.joining import Party
+from privfed.party.program import agreed_program
 from privfed.party.replica import TOTAL, OpenedTotal
 from privfed.protocols.agreed import agreed_sum
-from privfed.protocols.crypto.keys import CryptographyError
+from privfed.protocols.crypto.keys import CryptographyError, digest
 
 JOINED = "joined"
 """Folder of the agreements that a node joined, by digest."""
@@ -50,6 +55,21 @@ class _Joined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _JOINED: Codec[_Joined] = Codec(_Joined, "agreement that a node joined", 1)
+
+
+class _Last(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last request of a fit, as a hash, and what was replied; for a reply that is lost on its way."""
+
+    request: bytes
+    reply: bytes
+    told: bytes
+
+    def __repr__(self) -> str:
+        return "_Last(...)"
+
+
+_LAST_REPLY: Codec[_Last] = Codec(_Last, "last reply of a node", 1)
+_LAST = ".last"
 
 
 def answered(folder: Path, request: bytes) -> bytes:
@@ -92,7 +112,19 @@ class Node:
 
     def answer(self, message: Down) -> Up:
         """Answer one message; raises what the law of clients lets it, and `PolicyError` with a code."""
+        if isinstance(message, End):
+            return self._end(message)
         return self._join(message) if isinstance(message, Join) else self._ask(message)
+
+    def _end(self, message: End) -> Up:
+        """Close a fit, where the coordinator of this node's own list says that it is over."""
+        check_end(message, read_parties(self._folder / PARTIES_FILE).server.public)
+        journal = self._party.journal
+        for one in journal.fits:
+            if one.agreement == message.digest.hex() and not one.closed:
+                journal.end(one.number)
+        self._kept(message.digest, _LAST).unlink(missing_ok=True)
+        return Ended()
 
     def _join(self, message: Join) -> Up:
         agreement = Agreement.from_bytes(message.agreement)
@@ -105,13 +137,20 @@ class Node:
         check_join(message, agreement.digest, parties.server.public)
         if not self._settings.approves(agreement):
             raise PolicyError("agreement:approved")
+        self._check_program(agreement)
         self._client(agreement)
-        kept = _JOINED.to_bytes(_Joined(message.agreement, message.reader))
-        make_folder(self._folder / JOINED)
-        with replaced(self._kept(agreement.digest)) as path, open_file(path, "wb") as file:
-            file.write(kept)
+        self._write(self._kept(agreement.digest), _JOINED, _Joined(message.agreement, message.reader))
         position, own = self._party.position(agreement), self._party.own.key
         return joined(agreement.digest, message.reader, position, own, self._opened(agreement, position))
+
+    def _check_program(self, agreement: Agreement) -> None:
+        """Check that this node can build what was agreed; what it lacks stays in its log."""
+        configuration = agreement.configuration
+        try:
+            agreed_program(configuration, self._settings.domain_of(configuration))
+        except ArgumentError as error:
+            note(self._log, error)
+            raise PolicyError("agreement:program") from None
 
     def _opened(self, agreement: Agreement, position: int) -> Told:
         """Return what clients have opened of a fit that is resumed, where this node tells it."""
@@ -128,15 +167,33 @@ class Node:
             kept = _JOINED.from_bytes(self._kept(message.digest).read_bytes())
         except FileNotFoundError:
             raise PolicyError("agreement:unknown") from None
+        request = digest("node request", message.request)
+        if (last := self._last(message.digest)) is not None and last.request == request:
+            # It came again because the reply was lost on its way; nothing is answered twice.
+            return Answered(last.reply, last.told)
         agreement = Agreement.from_bytes(kept.agreement)
-        reply = self._client(agreement).handle(message.request)
-        if not (self._told and self._settings.tells):
-            return Answered(reply)
-        position = self._party.position(agreement)
-        return Answered(reply, seal_told(tuple(self._told), agreement.digest, position, kept.reader))
+        answer = Answered(self._client(agreement).handle(message.request))
+        if self._told and self._settings.tells:
+            told = seal_told(
+                tuple(self._told), agreement.digest, self._party.position(agreement), kept.reader
+            )
+            answer = Answered(answer.reply, told)
+        self._write(self._kept(message.digest, _LAST), _LAST_REPLY, _Last(request, answer.reply, answer.told))
+        return answer
 
-    def _kept(self, digest: bytes) -> Path:
-        return self._folder / JOINED / digest.hex()
+    def _last(self, fit: bytes) -> _Last | None:
+        try:
+            return _LAST_REPLY.from_bytes(self._kept(fit, _LAST).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _write(self, place: Path, codec: Codec[Any], value: object) -> None:
+        make_folder(self._folder / JOINED)
+        with replaced(place) as path, open_file(path, "wb") as file:
+            file.write(codec.to_bytes(value))
+
+    def _kept(self, fit: bytes, suffix: str = "") -> Path:
+        return self._folder / JOINED / f"{fit.hex()}{suffix}"
 
     def _client(self, agreement: Agreement) -> Client:
         """Begin a fit, or go on with one: all that counts lies in the journal."""

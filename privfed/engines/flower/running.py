@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from privfed.core.stored.files import make_folder, open_file
 from privfed.engines.flower.federation_file import APP, HOME, FederationFile
-from privfed.engines.flower.network import Heard
+from privfed.engines.flower.network import Heard, RunLostError
 from privfed.engines.flower.relay import Back, End, List, Nodes, Send, heard_of, told
 from privfed.errors import ArgumentError, ProtocolError
 
@@ -82,7 +82,7 @@ def submitted(file: FederationFile) -> Callable[[Path], subprocess.Popen[bytes] 
         )
         if done.returncode:
             said = " ".join((done.stdout + done.stderr).split())[-600:]
-            raise ProtocolError(f"flwr run started none at the SuperLink {file.superlink}: {said}")
+            raise RunLostError(f"flwr run started none at the SuperLink {file.superlink}: {said}")
 
     return submit
 
@@ -133,7 +133,7 @@ class DrivenRun:
             return answer
         except EOFError:
             self.close()
-            raise ProtocolError(
+            raise RunLostError(
                 "the Flower run ended, as when the SuperLink stops or the run is stopped there. What was "
                 "opened is kept: resume the fit (with run_dir=), which starts another run."
             ) from None

@@ -1,47 +1,84 @@
-"""Fits over a Flower deployment, with all its processes on this machine."""
+"""Fits over one Flower deployment, with all its processes on this machine."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
-from privfed import DWFKMeans
+from privfed import DWFKMeans, FederatedScaler, FederatedSummary
 from privfed.core.record.transcript import Summed
 from privfed.deploy.folders import nodes_of
 from privfed.deploy.processes import Processes
 from privfed.engines.flower import FlowerEngine
+from privfed.errors import RefusedError
 from tests.engines.flower.deployments import before, deployed
 from tests.engines.flower.federations import WORDS, assert_same, here
+from tests.test_documents import ROOT, write_files
 
 pytestmark = pytest.mark.flower
-SHORT = {**WORDS, "max_iter": 1}
+SHORT: dict[str, Any] = {**WORDS, "max_iter": 1}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    with deployed(tmp_path_factory.mktemp("d") / "fed") as started:
-        yield started
+    """Start a deployment whose machines have the algorithm of docs/extending.md."""
+    folder = tmp_path_factory.mktemp("d")
+    write_files(ROOT / "docs" / "extending.md", folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(folder))
+        patched.syspath_prepend(folder)
+        with deployed(folder / "fed") as started:
+            yield started
 
 
-def test_masked_sums_over_tls_and_known_nodes_are_those_in_one_process(running: Processes) -> None:
-    with FlowerEngine(running.file.folder) as engine:
-        fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
+@pytest.fixture(scope="module")
+def engine(running: Processes) -> Iterator[FlowerEngine]:
+    """Return one engine: its Flower run, which takes half a minute to start, serves all fits."""
+    with FlowerEngine(running.file.folder) as made:
+        yield made
+
+
+def test_masked_sums_over_tls_and_known_nodes_are_those_in_one_process(engine: FlowerEngine) -> None:
+    fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
     assert_same(fitted, here(DWFKMeans(3, **SHORT)))
     assert engine.faults == []
 
 
+def test_counts_means_and_histograms_are_those_in_one_process(engine: FlowerEngine) -> None:
+    found, own = FederatedSummary(5, engine=engine).fit(), here(FederatedSummary(5))
+    np.testing.assert_array_equal(found.histograms_, own.histograms_)
+    for name in ("n_samples_seen_", "mean_", "std_", "data_min_", "data_max_"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(own, name))
+    scaled = FederatedScaler(protocol="plain", engine=engine).fit()
+    np.testing.assert_array_equal(scaled.mean_, here(FederatedScaler(protocol="plain")).mean_)
+
+
+def test_an_algorithm_of_ones_own_runs_where_nodes_owners_have_it(engine: FlowerEngine) -> None:
+    own: Any = importlib.import_module("spherical")
+    words: dict[str, Any] = {"protocol": "plain", "max_iter": 2, "tol": 0, "random_state": 3}
+    with pytest.raises(RefusedError, match="has not registered an algorithm") as refused:
+        own.SphericalKMeans(3, engine=engine, **words).fit()
+    assert set(refused.value.codes.values()) == {"agreement:program"} and len(refused.value.codes) == 4
+    for folder in nodes_of(engine.file.folder):
+        settings = folder / "node.toml"
+        settings.write_text(f'modules = ["spherical"]\n{settings.read_text()}')
+    assert_same(own.SphericalKMeans(3, engine=engine, **words).fit(), here(own.SphericalKMeans(3, **words)))
+
+
 def test_a_killed_node_is_a_dropout_and_joins_again(
-    running: Processes, monkeypatch: pytest.MonkeyPatch
+    running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before(monkeypatch, "collect", 3, lambda: running.kill_node("c2"))
-    with FlowerEngine(running.file.folder) as engine:
-        fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
-        left = [total.contributors for total in fitted.transcript_.of(Summed)]
-        assert left[1] == (0, 1, 2, 3) and left[2] == left[-1] == (0, 1, 3)
-        assert {one.client for one in engine.faults} == {"c2"}
-        running.start_node(nodes_of(running.file.folder)[2])
-        again = DWFKMeans(3, engine=engine, **SHORT).fit()
+    fitted = DWFKMeans(3, engine=engine, **SHORT).fit()
+    left = [total.contributors for total in fitted.transcript_.of(Summed)]
+    assert left[1] == (0, 1, 2, 3) and left[2] == left[-1] == (0, 1, 3)
+    assert {one.client for one in engine.faults} == {"c2"}
+    running.start_node(nodes_of(running.file.folder)[2])
+    again = DWFKMeans(3, engine=engine, **SHORT).fit()
     assert_same(again, here(DWFKMeans(3, **SHORT)))

@@ -22,12 +22,13 @@ from privfed.engines.flower.messages import (
     Ask,
     Join,
     Joined,
+    end,
     join,
     read_down,
     read_up,
     unseal_told,
 )
-from privfed.engines.flower.network import Heard
+from privfed.engines.flower.network import Heard, RunLostError
 from privfed.engines.flower.node import answered, check_node
 from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, ProtocolError, RefusedError
 from privfed.party.identity import read_identity
@@ -150,6 +151,70 @@ def test_a_run_that_is_lost_is_resumed_with_the_same_journals(
     assert_same(model.resume(), here(DWFKMeans(3, protocol=protocol, **WORDS)))
     own = nodes_of(folder)[0]
     assert len(Journal(own, read_identity(own)).fits) == 1
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize(
+    ("protocol", "trips"),
+    [
+        *(("masked", trip) for trip in (2, 3, 4, 6, 7)),
+        *(("plain", 3), ("ckks", 5), ("masked-verified", 7)),
+        *(("group-masked", trip) for trip in (2, 3, 4, 7, 8)),
+    ],
+)
+@pytest.mark.parametrize("reached", [(0, 2), (0, 1, 2, 3)], ids=["some", "all"])
+def test_a_fit_goes_on_where_the_run_is_lost_and_only_some_nodes_were_reached(
+    reached: tuple[int, ...], protocol: str, trips: int, folder: Path
+) -> None:
+    """The same requests are sent again, and who had answered gives the same reply."""
+
+    class Lost(Folders):
+        lost = False
+
+        def send(self, messages: Any, seconds: float) -> Heard:
+            if self.lost or self.trips + 1 != trips:
+                return super().send(messages, seconds)
+            self.lost = True
+            super().send({node: data for node, data in messages.items() if node - 100 in reached}, seconds)
+            self.folders = {node + 50: own for node, own in self.folders.items()}  # Other nodes afterwards.
+            raise RunLostError("the Flower run ended.")
+
+    network = Lost(nodes_of(folder))
+    engine = FlowerEngine(folder, network=network)
+    fitted = DWFKMeans(3, protocol=protocol, engine=engine, **WORDS).fit()
+    assert network.lost and engine.faults == []
+    assert_same(fitted, here(DWFKMeans(3, protocol=protocol, **WORDS)))
+    assert all(one.contributors == (0, 1, 2, 3) for one in fitted.transcript_.of(Summed))
+
+
+def test_nodes_close_the_fits_that_their_coordinator_says_are_over(folder: Path) -> None:
+    engine, network = over(folder)
+    model = DWFKMeans(3, engine=engine, **{**WORDS, "max_iter": 1}).fit()
+    journals = [Journal(own, read_identity(own)) for own in nodes_of(folder)]
+    assert not any(one.closed for journal in journals for one in journal.fits)
+    digest = next(one.digest for one in map(read_down, network.down) if isinstance(one, Ask))
+    assert code(nodes_of(folder)[0], encode(end(digest, Identity.generate()))) == "malformed"
+    assert not journals[0].fits[0].closed
+    network.gone = {103}
+    engine.end_fits()
+    assert [one.fits[0].closed for one in journals] == [True, True, True, False]
+    assert [(one.client, one.stage) for one in engine.faults] == [("c3", "end")]
+    network.gone = set()
+    with pytest.raises(RefusedError):
+        metrics.inertia(model.federation_, model.cluster_centers_)
+    engine.end_fits()
+    assert network.trips == len(model.transcript_.of(Summed)) * 2 + 5
+
+
+def test_a_fit_ends_where_no_other_run_can_be_started(folder: Path) -> None:
+    class Gone(Folders):
+        def send(self, messages: Any, seconds: float) -> Heard:
+            if self.trips == 4:
+                raise RunLostError("the Flower run ended.")
+            return super().send(messages, seconds)
+
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        DWFKMeans(3, engine=FlowerEngine(folder, network=Gone(nodes_of(folder))), **WORDS).fit()
 
 
 def test_a_client_whose_own_code_fails_says_nothing_of_why(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,7 @@ def test_statistics_and_the_number_of_clusters_are_the_same(engine: FlowerEngine
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"), [("advertise", 0), ("prepare", 0), ("collect", 2), ("unmask", 2)]
+    ("stage", "number"), [("advertise", 0), ("prepare", 0), ("collect", 2), ("unmask", 2), ("collect", 3)]
 )
 def test_a_node_killed_in_a_stage_is_a_dropout(
     stage: str, number: int, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
@@ -119,13 +121,31 @@ def test_a_client_that_raises_refuses_and_says_nothing(running: Processes, engin
     assert list(refused.value.codes.values()) == ["error"] and "NaN" not in str(refused.value)
 
 
+@pytest.mark.parametrize("protocol", ["masked", "group-masked", "plain"])
+def test_a_fit_goes_on_once_a_killed_superlink_is_back(
+    protocol: str, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [one / NODE_PUBLIC for one in nodes_of(running.file.folder)]
+
+    def restart() -> None:
+        running.kill_superlink()
+        threading.Timer(5.0, running.start_superlink, [keys]).start()
+
+    before(monkeypatch, "collect", 3, restart)
+    fitted = DWFKMeans(3, protocol=protocol, engine=engine, **SHORT).fit()
+    assert_same(fitted, here(DWFKMeans(3, protocol=protocol, **SHORT)))
+    assert fitted.transcript_.of(Summed)[-1].contributors == (0, 1, 2, 3)
+
+
 def test_a_fit_whose_superlink_is_killed_is_resumed(
     running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    engine.file = replace(engine.file, wait=1.0)
     before(monkeypatch, "collect", 3, running.kill_superlink)
     model = DWFKMeans(3, engine=engine, run_dir=tmp_path / "run", **SHORT)
-    with pytest.raises(ProtocolError, match="the Flower run ended"):
+    with pytest.raises(ProtocolError, match="flwr run started none"):
         model.fit()
+    engine.file = replace(engine.file, wait=120.0)
     running.start_superlink([one / NODE_PUBLIC for one in nodes_of(running.file.folder)])
     assert_same(model.resume(), here(DWFKMeans(3, **SHORT)))
 
