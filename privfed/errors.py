@@ -115,6 +115,10 @@ REMEDIES = {
         "and one without learns that client's answer: agree on more, as Masked(losses=...), and resume the "
         "fit; or claim differential privacy, under which there is no limit"
     ),
+    "totals:missed": (
+        "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
+        "keys are erased, so that these clients cannot follow it any more: begin a new fit"
+    ),
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
         "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "

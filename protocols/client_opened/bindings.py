@@ -11,6 +11,9 @@ from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import bound, digest, expand, extract, mac
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap
 
+MISSED = "totals:missed"
+"""Code of the refusal of a client that lacks totals of earlier set-ups, which nobody passes on."""
+
 
 def pair_key(shared: bytes, session: bytes, one: int, other: int) -> bytes:
     """Return K_ij of two clients from their X25519 shared secret; both compute the same."""

@@ -20,7 +20,7 @@ from privfed.core.stored.codec import Codec
 from privfed.core.stored.messages import Refusal, decode, encode
 from privfed.errors import IntegrityError, MessageError, PolicyError, PrivFedError
 from privfed.protocols.answering import admit, answer, refusal_code
-from privfed.protocols.client_opened.bindings import lost_clients, needed, next_head, tag_of
+from privfed.protocols.client_opened.bindings import MISSED, lost_clients, needed, next_head, tag_of
 from privfed.protocols.client_opened.messages import Contribution, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Opened, Scheme
 from privfed.protocols.client_opened.setup import GroupSetup
@@ -89,7 +89,7 @@ class GroupClient:
                 state, advertisement = self._setup.advertise(state, message)
                 return state, encode(advertisement)
             if isinstance(message, RosterRequest):
-                state, reply = self._setup.join(state, message)
+                state, reply = self._setup.join(state, message, self._replica.told)
             else:
                 before = state.group
                 if before is None:
@@ -211,6 +211,8 @@ class GroupClient:
         terms, configuration = self._agreement.configuration.terms, self._agreement.configuration
         if index <= group.opened:
             raise _misplaced("a sum that is already open")
+        if self._replica.told < index:
+            raise PolicyError(MISSED)
         label = self._replica.ask(index).cohort
         attempt = self._attempt(group, number, index, group.lost)
         if self._me not in attempt.members:

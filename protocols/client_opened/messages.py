@@ -24,11 +24,12 @@ class Joined(Message, frozen=True):
 
     `boxes` holds the secret sealed for each other client of the list, ascending, all of equal length; it is
     empty from clients other than the leader. `public` is what the scheme shows to the coordinator (a public
-    context), or empty.
+    context), or empty. `told` says how many totals the client has of earlier set-ups.
     """
 
     boxes: bytes
     public: bytes
+    told: Number
 
 
 class Sealed(Message, frozen=True):

@@ -24,7 +24,7 @@ from privfed.errors import (
     RepeatsSpentError,
 )
 from privfed.privacy.server_noise import ServerNoise
-from privfed.protocols.client_opened.bindings import channel_key, needed
+from privfed.protocols.client_opened.bindings import MISSED, channel_key, needed
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest, Sealed
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.crypto.keys import agree, new_secret, public_key
@@ -81,6 +81,7 @@ class Relay:
         self._totals: list[Sealed] = []
         self._n_totals = 0
         self._heard: dict[int, int] = {}
+        self._told: dict[int, int] = {}
 
     # Set-up.
 
@@ -129,6 +130,7 @@ class Relay:
         self._require(joined, self._everyone, "prepare")
         self._lose((i for i in self._channels if i not in joined), "prepare")
         self._heard = dict.fromkeys(joined, 0)
+        self._told = {i: one.told for i, one in joined.items()}
         leader = joined.get(listed[0].client)
         if leader is not None:
             size = len(leader.boxes) // len(others)
@@ -156,11 +158,27 @@ class Relay:
             RepeatsSpentError: clients were lost, and the agreed number of repeats is spent.
             IntegrityError: the clients' hash chains of totals differ.
         """
+        if not self._n_totals:
+            self._leave_behind(index)
         before = self._repeats
         while True:
             relayed = yield from self._attempt(index)
             if relayed is not None:
                 return replace(relayed, attempts=1 + self._repeats - before)
+
+    def _leave_behind(self, index: int) -> None:
+        """Go on without clients that lack totals of an earlier set-up, before they cost a repeat.
+
+        The coordinator cannot read these totals, and the keys that open them are gone.
+
+        Raises:
+            RefusedError: too few clients are left.
+        """
+        behind = [i for i in self._present() if self._told[i] < index]
+        self._lose(behind, "prepare")
+        self._rejected |= {i: f"has {self._told[i]} of {index} totals of earlier set-ups" for i in behind}
+        self._refused = dict.fromkeys(behind, MISSED)
+        self._require(self._present(), self._everyone, "prepare")
 
     def close(self) -> Steps[None]:
         """Deliver the last total to clients that do not have it."""

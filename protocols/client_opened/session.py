@@ -32,6 +32,9 @@ from privfed.protocols.client_opened.sum_attempt import attempt_of
 from privfed.protocols.setup.posed import MAX_BEHIND, PosedReplica
 from privfed.protocols.setup.simulated import fresh_agreement
 
+MOST_TOLD = 2**32 - 1
+"""What a client says that has all totals, however many there are."""
+
 
 class Opener(Protocol):
     """Acts for the clients' side of a run: it poses questions and returns opened totals."""
@@ -87,11 +90,13 @@ class Told:
 class Standing(PosedReplica):
     """Stands for the replicas of all clients: it knows the questions and opens the totals.
 
-    It opens each total as soon as the coordinator has it; a real client waits for the next request.
+    It opens each total as soon as the coordinator has it; a real client waits for the next request. No total
+    of an earlier set-up is missing, as whoever drives the run has them all.
     """
 
     def __init__(self, configuration: Configuration, scheme: Scheme) -> None:
         super().__init__(MAX_BEHIND)
+        self.told = MOST_TOLD
         self._configuration, self._scheme = configuration, scheme
         self._group: Group | None = None
 
@@ -108,6 +113,7 @@ class Standing(PosedReplica):
         """
         self._scheme.check(posed.question, len(self._configuration.cohort(posed.cohort)))
         super().pose(index, posed)
+        self.told = MOST_TOLD
 
     def known(self, index: int) -> Total | None:
         """Return None: replicas in this process know no earlier run."""

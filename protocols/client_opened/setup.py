@@ -89,8 +89,13 @@ class GroupSetup:
         )
         return state, advertised(self._identity, self._me, message.fit, agreement.digest, public_key(key))
 
-    def join(self, state: State, message: RosterRequest) -> tuple[State, bytes]:
+    def join(self, state: State, message: RosterRequest, told: int = 0) -> tuple[State, bytes]:
         """Check the list of clients and derive the keys; the leader draws the group's secret.
+
+        Args:
+            state: of the client.
+            message: the list.
+            told: how many totals the client's own run has; none where the server opens them.
 
         Raises:
             PolicyError: the list fails a check; the text is the code of the refusal.
@@ -116,16 +121,16 @@ class GroupSetup:
         before, absent = closed(state), [i for i, away in enumerate(lost) if away]
         counted = losses.checked(losses.begun(before.losses, absent), self._agreement.configuration)
         group = Group(session, leader, channel, pairs, first_head(session), lost=lost, losses=counted)
-        joined = Joined(b"", b"")
+        joined = Joined(b"", b"", told)
         if leader == me:
-            group, joined = self._lead(group)
+            group, joined = self._lead(group, told)
         reply = Channel(channel, session, me).up(0, "prepare", joined)
         return msgspec.structs.replace(before, key=b"", group=group), reply
 
     def _bitmap(self, chosen: frozenset[int]) -> bytes:
         return bitmap(tuple(range(len(self._agreement.configuration.clients))), chosen)
 
-    def _lead(self, group: Group) -> tuple[Group, Joined]:
+    def _lead(self, group: Group, told: int) -> tuple[Group, Joined]:
         secret, (extra, public) = new_secret(), self._scheme.draw()
         boxes = [
             seal(
@@ -135,7 +140,8 @@ class GroupSetup:
             )
             for j in sorted(group.pairs)
         ]
-        return msgspec.structs.replace(group, secret=secret, extra=extra), Joined(b"".join(boxes), public)
+        led = msgspec.structs.replace(group, secret=secret, extra=extra)
+        return led, Joined(b"".join(boxes), public, told)
 
     def accept(self, group: Group, invitation: bytes) -> Group:
         """Return the group with the leader's secret; only the first invitation counts.

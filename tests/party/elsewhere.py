@@ -12,10 +12,12 @@ from privfed import ClientPolicy
 from privfed.core.agreed.agreement import Agreement, Registry
 from privfed.core.asking.question import ClientData
 from privfed.core.connection import Connection, Engine, Members, Opening
+from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Client, Exchange, Replies
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
+from privfed.party.replica import OpenedTotal
 from tests.party.journals import SERVER
 
 
@@ -25,6 +27,7 @@ class Elsewhere(Engine):
     Attributes:
         silent: says which clients do not hear an exchange.
         lies: changes the coordinator's session once it is made.
+        told: totals that clients opened themselves and told the coordinator's process.
     """
 
     record: Literal["digests"] = "digests"
@@ -35,6 +38,7 @@ class Elsewhere(Engine):
         self.silent: Callable[[Exchange, int], bool] = lambda exchange, client: False
         self.lies: Callable[[object], None] = lambda session: None
         self._clients: list[Client] = []
+        self.told: dict[int, Total] = {}
         for name in self.members.names:
             own = OwnIdentity.generate(name)
             Journal.create(folder / name, own)
@@ -60,12 +64,20 @@ class Elsewhere(Engine):
                 data_set="rows",
                 policy=self._policy,
                 domain=opening.domain,
+                tells=self._hear,
             )
             for one, rows in zip(parties, self._rows, strict=True)
         ]
-        session = opening.protocol.coordinator(agreement, SERVER)
+        session = opening.protocol.coordinator(agreement, SERVER, self)
         self.lies(session)
         return Connection(session=session, carrier=self)
+
+    def _hear(self, index: int, total: OpenedTotal) -> None:
+        self.told[index] = total.total()
+
+    def read(self, index: int) -> Total | None:
+        """Return a total that a client told, also before the coordinator was stopped."""
+        return self.told.get(index)
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         heard = [(i, data) for i, data in exchange.requests.items() if not self.silent(exchange, i)]

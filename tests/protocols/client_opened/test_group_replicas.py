@@ -56,6 +56,10 @@ class OwnReplica:
         self.outcome: ClusteringOutcome | None = None
         self.change: Callable[[Ask], Ask] = lambda ask: ask
 
+    @property
+    def told(self) -> int:
+        return len(self.asks) - 1 if self.outcome is None else len(self.asks)
+
     def ask(self, index: int) -> Posed:
         if index >= len(self.asks):
             raise MessageError("a sum that is not asked", sender="the coordinator", stage="collect")

@@ -190,7 +190,7 @@ def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
         if exchange.stage != "prepare" or 0 not in exchange.requests:
             return replies
         channel: Channel = relay._channels[0]
-        return [(0, channel.up(0, "prepare", Joined(b"12345", b""))), *replies[1:]]
+        return [(0, channel.up(0, "prepare", Joined(b"12345", b"", 0))), *replies[1:]]
 
     # Five boxes of one byte have the right length of the whole: nobody can open them.
     run.engine.change_replies = cut
@@ -202,7 +202,7 @@ def test_boxes_of_another_length_cost_the_leader_its_place() -> None:
     def odd(exchange: Any, replies: Any) -> Any:
         if exchange.stage != "prepare" or 0 not in exchange.requests:
             return replies
-        return [(0, relay._channels[0].up(0, "prepare", Joined(b"1234567", b""))), *replies[1:]]
+        return [(0, relay._channels[0].up(0, "prepare", Joined(b"1234567", b"", 0))), *replies[1:]]
 
     run.engine.change_replies = odd
     total = run.ask(QUESTION)
