@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
-import sqlite3
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,12 +15,7 @@ from privfed.party.identity import OwnIdentity
 from privfed.party.journal import Journal
 from privfed.protocols.plain import PlainAnswer
 from tests.party.journals import agreement, client, new_party, noised_question, request
-
-SURVIVED, KILLED = 0, -signal.SIGKILL
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+from tests.party.killing import KILLED, SURVIVED, die, killed_at
 
 
 def answer_of(journal: Journal, own: OwnIdentity) -> bytes:
@@ -31,27 +24,8 @@ def answer_of(journal: Journal, own: OwnIdentity) -> bytes:
     return client(journal, agreed).handle(request(1, 0, noised_question(agreed).to_bytes()))
 
 
-def killed_at(step: int, folder: Path, own: OwnIdentity) -> tuple[int, bytes]:
-    """Answer one request in a process that dies before the given statement to SQLite; return its reply."""
-    down, up = os.pipe()
-    child = os.fork()
-    if not child:
-        counted = itertools.count()
-        connect = sqlite3.connect
-
-        def counting(*args: Any, **words: Any) -> sqlite3.Connection:
-            database = connect(*args, **words)
-            database.set_trace_callback(lambda _: die() if next(counted) == step else None)
-            return database
-
-        sqlite3.connect = counting  # type: ignore[assignment]
-        os.write(up, answer_of(Journal(folder, own), own))
-        # A last place to die: after the reply has left.
-        os._exit(SURVIVED)
-    os.close(up)
-    with open(down, "rb") as replies:
-        reply = replies.read()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), reply
+def answer_in(folder: Path, own: OwnIdentity) -> bytes:
+    return answer_of(Journal(folder, own), own)
 
 
 def is_answer(reply: bytes) -> bool:
@@ -61,9 +35,10 @@ def is_answer(reply: bytes) -> bool:
 def test_killed_before_any_statement_a_sum_is_answered_once(tmp_path: Path) -> None:
     codes, remembered = [], []
     for step in itertools.count():
-        own, _ = new_party(tmp_path / str(step))
-        code, reply = killed_at(step, tmp_path / str(step), own)
-        journal = Journal(tmp_path / str(step), own)
+        folder = tmp_path / str(step)
+        own, _ = new_party(folder)
+        code, reply = killed_at(step, partial(answer_in, folder, own))
+        journal = Journal(folder, own)
         journal.entries()
         sums = sum(line.answered for line in journal.fits)
         # Either nothing left and nothing is known of it, or all of it is.

@@ -1,0 +1,98 @@
+"""Killed between any two steps of joining a list, a party remembers all its peers' journals, or none."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from privfed.core.agreed.agreement import Agreement, Standing
+from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.asking.question import ClientData
+from privfed.core.roles.engine import Client
+from privfed.core.stored.messages import Refusal, decode
+from privfed.party.joining import Party
+from privfed.protocols import Masked
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup.messages import Envelope
+from tests.party.journals import SERVER, question
+from tests.party.killing import KILLED, SURVIVED, killed_at
+from tests.party.test_peers import NAMES, Parties, driven
+
+
+def joined(folder: Path, agreement: Agreement, policy: ClientPolicy) -> Client:
+    rows = ClientData([[0.0, 1.0], [1.0, 0.0]])
+    return Party(folder).join(agreement, Masked(), rows, data_set="rows", policy=policy)
+
+
+def reply_to(listed: bytes, folder: Path, agreement: Agreement, policy: ClientPolicy) -> bytes:
+    return joined(folder, agreement, policy).handle(listed)
+
+
+def to_the_list(parties: Parties, agreement: Agreement) -> bytes:
+    """Take all clients to the list of a set-up; return it, as the coordinator sends it to everybody."""
+    session = MaskedSession(agreement, SERVER)
+    driven(session.open(), parties.clients(agreement))
+    return next(session.sum(question(), 0, 0, (0,))).requests[0]
+
+
+def known(folder: Path) -> dict[bytes, Standing]:
+    """Return where a party remembers its peers' journals to stand."""
+    with Party(folder).journal._database.transaction() as database:
+        rows = database.execute("SELECT public, counter, head FROM peers").fetchall()
+    return {public: Standing(counter, head) for public, counter, head in rows}
+
+
+def is_joined(reply: bytes) -> bool:
+    return isinstance(decode(reply, Envelope | Refusal, sender="a", stage="prepare"), Envelope)
+
+
+@pytest.mark.parametrize(
+    "met", [pytest.param(False, id="first met", marks=pytest.mark.slow), pytest.param(True, id="met before")]
+)
+def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(tmp_path: Path, met: bool) -> None:
+    parties = Parties(tmp_path)
+    if met:
+        parties.fit(0)
+    agreement = parties.agreement(1)
+    listed = to_the_list(parties, agreement)
+    before, codes, remembered = known(tmp_path / "a"), [], []
+    for step in itertools.count():
+        folder = tmp_path / f"a{step}"
+        shutil.copytree(tmp_path / "a", folder)
+        code, reply = killed_at(step, partial(reply_to, listed, folder, agreement, parties.policy))
+        after = known(folder)
+        # All of them, and only with the list: the reply leaves when both are on disk.
+        assert set(after) in ({*before}, {*parties.public[1:]})
+        assert all(after[one].counter >= before[one].counter for one in before)
+        Party(folder).journal.entries()
+        assert bool(reply) <= (after != before)
+        remembered.append(after != before)
+        # Whoever was killed joins the same list again, and remembers all its peers then.
+        assert is_joined(joined(folder, agreement, parties.policy).handle(listed))
+        assert set(known(folder)) == {*parties.public[1:]}
+        # What is known refuses an older copy.
+        identity = Party(folder).journal.identity
+        assert identity.meets({parties.public[1]: Standing(0, bytes(32))}) == parties.public[1]
+        codes.append(code)
+        if code == SURVIVED:
+            break
+    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and len(codes) > 20
+    assert remembered == sorted(remembered) and remembered[-1]
+
+
+def test_a_refused_list_leaves_what_was_known(tmp_path: Path) -> None:
+    parties = Parties(tmp_path)
+    parties.fit(0)
+    shutil.copytree(tmp_path / "b", tmp_path / "copy")
+    parties.fit(1)
+    shutil.rmtree(tmp_path / "b")
+    (tmp_path / "copy").rename(tmp_path / "b")
+    agreement = parties.agreement(2)
+    listed, before = to_the_list(parties, agreement), known(tmp_path / "a")
+    reply = joined(tmp_path / "a", agreement, parties.policy).handle(listed)
+    assert decode(reply, Refusal, sender="a", stage="prepare") == Refusal("journal:1")
+    assert known(tmp_path / "a") == before and len(before) == len(NAMES) - 1
