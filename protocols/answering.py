@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.agreed.configuration import Configuration
+from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.engine import Answerer
@@ -43,6 +43,23 @@ def admit_configuration(configuration: Configuration, policy: ClientPolicy) -> N
         raise PolicyError(code)
     if configuration.numerics and configuration.numerics != known_answers():
         raise PolicyError("numerics")
+
+
+def check_promised(terms: Terms, honest: int | None = None) -> None:
+    """Check that terms do not promise what a sum without protection against colluders cannot keep.
+
+    A policy goes by the terms, and so does the share of noise that a client adds: whoever writes them alone
+    could promise a thousand honest clients in a sum that shows every answer.
+
+    Args:
+        terms: what was agreed.
+        honest: the only number of honest clients that the sum can promise; None for any.
+
+    Raises:
+        PolicyError: they do; the error's text is the code of the refusal.
+    """
+    if terms.colluders or (honest is not None and terms.honest != honest):
+        raise PolicyError("policy:terms")
 
 
 def admit(

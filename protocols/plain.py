@@ -30,7 +30,7 @@ from privfed.errors import (
     PrivFedError,
     RefusedError,
 )
-from privfed.protocols.answering import admit, answer, refusal_code
+from privfed.protocols.answering import admit, answer, check_promised, refusal_code
 
 
 class PlainRequest(Message, frozen=True):
@@ -293,8 +293,14 @@ class Plain:
         policy: ClientPolicy,
         replica: Replica | None = None,
     ) -> ClientSide:
-        """Return one client's side."""
+        """Return one client's side.
+
+        Raises:
+            ArgumentError: the key is not the registered one.
+            PolicyError: the agreement's terms promise protection, which these sums do not give.
+        """
         agreement.check_client(position, identity)
+        check_promised(agreement.configuration.terms, honest=1)
         return PlainClient(agreement.configuration, policy)
 
     def parties(

@@ -12,7 +12,7 @@ from privfed import __version__
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
 from privfed.deploy.certificates import AUTHORITY, CERTIFICATES, write_certificates, write_node_key
-from privfed.engines.flower.federation_file import APP, FederationFile
+from privfed.engines.flower.federation_file import APP, FederationFile, quoted
 from privfed.engines.flower.federation_file import FILE as FEDERATION
 from privfed.engines.flower.settings import PARTIES_FILE, SETTINGS
 from privfed.errors import ArgumentError
@@ -48,14 +48,19 @@ relay = ""  # Path of the driving process's socket; it fills this in.
 
 _NODE = """\
 # What this node's owner decides, and nobody else. Its identity and journal lie beside this file.
-data = "{data}"  # table with this node's rows
-data_set = "{data_set}"  # your own name of these rows, for the journal
+data = {data}  # table with this node's rows
+data_set = {data_set}  # your own name of these rows, for the journal
 {columns}{modules}{tells}
 # What this node answers, whatever the others agree on (docs/party.md):
 [policy]
+{protocols}
 # min_clients = 3
 # max_fits = 10
 """
+
+_HIDING = """\
+# Not plain, over which the coordinator reads this node's answers.
+{}protocols = ["masked", "masked-verified", "group-masked", "ckks"]"""
 
 
 def write_app(folder: Path, columns: Sequence[str], **words: Any) -> FederationFile:
@@ -101,6 +106,7 @@ def write_node(
     *,
     modules: Sequence[str] = (),
     tells: bool = False,
+    plain: bool = False,
 ) -> None:
     """Write a node's settings beside its identity; raises `ArgumentError` where there are some already.
 
@@ -111,13 +117,14 @@ def write_node(
         columns: feature columns in the agreed order; None for all of the table.
         modules: modules of this machine that register what it runs besides privfed's own.
         tells: whether it tells totals that only clients open to the process that drives the run.
+        plain: whether it also takes part in plain sums, whose coordinator reads every answer.
     """
-    named = "" if columns is None else f"columns = [{', '.join(map(repr, columns))}]\n"
+    named = "" if columns is None else f"columns = [{', '.join(map(quoted, columns))}]\n"
     told = f"tells = {str(tells).lower()}  # tell totals that only clients open to the coordinator's process"
-    own = f"modules = [{', '.join(map(repr, modules))}]  # register what runs besides privfed's own\n"
-    text = _NODE.format(
-        data=data, data_set=data_set, columns=named, modules=own if modules else "", tells=told
-    )
+    own = f"modules = [{', '.join(map(quoted, modules))}]  # register what runs besides privfed's own\n"
+    words = {"columns": named, "modules": own if modules else "", "tells": told}
+    sums = _HIDING.format("# " if plain else "")
+    text = _NODE.format(data=quoted(data), data_set=quoted(data_set), protocols=sums, **words)
     write_new(folder / SETTINGS, text.encode())
 
 
@@ -131,7 +138,15 @@ def make_local(
         rows: name of each client -> its rows.
         columns: names of the columns.
         **words: of `FederationFile`.
+
+    Raises:
+        ArgumentError: a client's name, which may come from a table, cannot be that of a folder.
     """
+    for name in rows:
+        if name in ("", ".", "..") or any(one in name for one in "/\\\0"):
+            raise ArgumentError(
+                f"each client gets a folder of its name, which {name!r} cannot be; rename it."
+            )
     write_certificates(folder / CERTIFICATES, ["127.0.0.1", "localhost"])
     root = Path(CERTIFICATES) / AUTHORITY
     file = write_app(folder, columns, root_certificates=root, **words)
@@ -141,7 +156,7 @@ def make_local(
         new_party(own, name)
         write_node_key(own)
         np.savez(own / "rows.npz", X=table)
-        write_node(own, "rows.npz", "rows", tells=True)
+        write_node(own, "rows.npz", "rows", tells=True, plain=True)
     cards = [read_card(folder / NODES / name / CARD) for name in rows]
     parties = PARTIES.to_bytes(Parties.of(read_card(folder / COORDINATOR / CARD), cards))
     write_new(folder / PARTIES_FILE, parties)

@@ -10,12 +10,15 @@ from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Replica, Session, TotalReader
+from privfed.protocols.answering import check_promised
 from privfed.protocols.client_opened.scheme import Scheme
 from privfed.protocols.client_opened.session import group_client, group_coordinator, group_parties
 
 
 class ClientOpenedSum(ABC):
     """A secure sum whose totals the clients open; a subclass says how answers are sealed, and what for."""
+
+    one_key: bool
 
     @abstractmethod
     def scheme(self, configuration: Configuration) -> Scheme:
@@ -43,7 +46,10 @@ class ClientOpenedSum(ABC):
 
         Raises:
             ArgumentError: the key is not the registered one, or there is no replica.
+            PolicyError: the agreement's terms promise protection against colluders, of which one has the key.
         """
+        if self.one_key:
+            check_promised(agreement.configuration.terms)
         scheme = self.scheme(agreement.configuration)
         return group_client(agreement, position, identity, policy, scheme, replica)
 

@@ -1,7 +1,8 @@
 """How a client counts lost clients, which a lying server can invent.
 
 A total with a client and one without it show that client's answer to whoever reads both. A client cannot tell
-a loss from a lie, so that it counts what it is told, before it gives anything because of it:
+a loss from a lie, so that it counts what it is told, before it gives anything because of it. That bounds how
+many clients are singled out, and not in how many questions: all that are asked on both sides of a loss.
 
 - a client that is in a sum's cohort and not in the sum, once until it returns;
 - clients that return, if fewer than c + 2 do so together: c colluders and a single honest one would show it;

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privfed import Box, ClientPolicy, DWFKMeans, metrics
+from privfed.algorithms.kmeans.wf_kmeans import WeightedKMeans
 from privfed.algorithms.starts.starts import KMeansCentroids
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.asking.justified import CENTERS_WITHOUT, cells_wanted, most_cells, most_centers
@@ -19,6 +20,7 @@ from privfed.engines.faults import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.federation.over import open_over
 from privfed.federation.simulation import Simulation
+from privfed.protocols import Masked
 from privfed.questions.bounded.bounded_sums import (
     GridSums,
     HashSums,
@@ -27,7 +29,7 @@ from privfed.questions.bounded.shells import DistanceHistogram
 from privfed.questions.cells import CellSums, cell_layout
 from privfed.questions.lloyd import LloydSums
 from privfed.questions.local_points import PointSums
-from privfed.questions.ranges import Located
+from privfed.questions.ranges import FeatureRanges, Located
 from tests.some import some
 from tests.undeclared import ANYTHING
 
@@ -102,6 +104,25 @@ def test_two_equal_sums_with_one_client_named_lost_give_what_stands_alone_in_jus
     assert 1 <= found.any(axis=1).sum() <= 6
     with pytest.raises(RefusedError, match="policy:max_answers"):
         asked.ask(Ask(grid))
+
+
+@pytest.mark.parametrize("slabs", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_one_counted_loss_shows_one_client_in_every_question_asked_on_both_sides_of_it(slabs: int) -> None:
+    # SECURITY.md: `losses` bounds whom differences show, and not in how many questions.
+    lost = Simulation(faults=[Fault(3, sums=frozenset(range(slabs + 2, 2 * slabs + 2)))])
+    words: dict[str, Any] = {"n_clusters": 3, "domain": DOMAIN, "engine": lost}
+    lloyd = WeightedKMeans(n_clusters=3, init=np.zeros((3, 2)), max_iter=2 * slabs, local_iter=1)
+    asked = open_over(clients(), protocol=Masked(losses=1), algorithm=lloyd, **words)
+    asked.ask(Ask(FeatureRanges(ranges=RANGES, find_ranges=False)))
+    places = np.linspace(-3.0, 3.0, slabs)
+    around = np.array([-1.0, 0.0, 1.0]) * (places[1] - places[0])
+    probes = [LloydSums(ranges=RANGES, centers=np.stack([one + around, 0 * around], 1)) for one in places]
+    whole, others = ([asked.ask(Ask(one)).statistics for one in probes] for _ in range(2))
+    counts = np.rint([a["count"] - b["count"] for a, b in zip(whole, others, strict=True)])
+    sums = np.array([a["sum"] - b["sum"] for a, b in zip(whole, others, strict=True)])
+    found = np.abs(clients()[3][:, None] - sums[counts == 1][None]).max(axis=2) < 1e-6
+    assert found.any(axis=1).sum() >= (1 if slabs == 20 else 14)
+    assert (counts.sum(axis=1) == 40).all()
 
 
 @pytest.mark.parametrize(

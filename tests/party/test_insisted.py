@@ -62,6 +62,7 @@ BEFORE = Given(fits=2, losses=3, epsilon=1.5, delta=1e-5)
 REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
     ({"algorithms": {"OneShotKMeans"}}, lloyd(), Given(), "policy:algorithm"),
     ({"algorithms": {"OneShotKMeans"}}, ALONE, Given(), "policy:algorithm"),
+    ({"protocols": {"masked", "ckks"}}, plain(), Given(), "policy:protocol"),
     ({"max_restarts": 5}, plain(), Given(), "policy:algorithm"),
     ({"inits": {"coreset"}}, plain(algorithm='{"init": "coreset"}'), Given(), "policy:algorithm"),
     ({"max_restarts": 5}, lloyd(n_init=1000), Given(), "policy:n_init"),
@@ -93,6 +94,7 @@ REFUSED: list[tuple[dict[str, Any], Configuration, Given, str]] = [
 JOINED: list[tuple[dict[str, Any], Configuration, Given]] = [
     ({"algorithms": {"WeightedKMeans"}}, lloyd(), Given()),
     ({"algorithms": {"Inertia"}, "max_restarts": 5}, ALONE, Given()),
+    ({"protocols": ["plain"]}, plain(), Given()),
     ({"max_restarts": 5}, lloyd(n_init=5), Given()),
     ({"max_restarts": 5}, lloyd(), Given()),
     ({"inits": {"coreset"}}, lloyd(init="coreset"), Given()),
@@ -134,6 +136,7 @@ def test_what_a_policy_accepts(words: dict[str, Any], configuration: Configurati
         {"max_delta": "1e-5"},
         {"algorithms": "DWFKMeans"},
         {"inits": {1}},
+        {"protocols": "masked"},
         {"units": {"row"}},
         {"neighbours": {"add"}},
         {"noise": {"server "}},

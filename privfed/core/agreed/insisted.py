@@ -50,10 +50,10 @@ class Insisted:
         for name in ("max_epsilon", "max_delta"):
             _check_bound(name, getattr(self, name))
         for name in ("algorithms", "inits"):
-            _check_listed(name, getattr(self, name))
+            check_listed(name, getattr(self, name))
         words: dict[str, type[Word]] = {"units": Unit, "neighbours": Neighbours, "noise": Noise}
         for name, kind in words.items():
-            _check_listed(name, getattr(self, name))
+            check_listed(name, getattr(self, name))
             for word in getattr(self, name) or ():
                 kind.read(name, word)
 
@@ -140,7 +140,8 @@ def _check_bound(name: str, value: object) -> None:
         raise ArgumentError(f"{name} must be None or a number above 0 and finite, got {name}={value!r}.")
 
 
-def _check_listed(name: str, value: object) -> None:
+def check_listed(name: str, value: object) -> None:
+    """Check that a setting of a policy is None or a set of names; raises `ArgumentError`."""
     listed = isinstance(value, frozenset | set | list | tuple) and all(isinstance(one, str) for one in value)
     if value is not None and not listed:
         raise ArgumentError(f"{name} must be None or a set of names, got {name}={value!r}.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.given import Given
-from privfed.core.agreed.insisted import Insisted
+from privfed.core.agreed.insisted import Insisted, check_listed
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.question import Question, parts_of, wire_name
 from privfed.core.values.domain import Ball, Box, Domain
@@ -25,6 +25,8 @@ class ClientPolicy(Insisted):
     Args:
         undeclared: take part also where no program is agreed (`Configuration.program`), so that any question
             may be asked, within this policy. Without it such a fit is not joined.
+        protocols: names of the secure sums that it takes part in; None for all, `plain` too, over which the
+            coordinator reads its answers.
         questions: names of the questions that it answers, nested ones included; None for all that it knows.
         min_clients: fewest clients in the list, and in a cohort, that it joins.
         min_honest: smallest group of honest clients that it agrees to be summed with.
@@ -69,6 +71,7 @@ class ClientPolicy(Insisted):
     """
 
     undeclared: bool = False
+    protocols: frozenset[str] | None = None
     questions: frozenset[str] | None = None
     min_clients: int = 1
     min_honest: int = 1
@@ -97,14 +100,8 @@ class ClientPolicy(Insisted):
             raise ArgumentError(f"verified must be None, True or False, got verified={self.verified!r}.")
         if self.domain is not None and not isinstance(self.domain, Box | Ball):
             raise ArgumentError(f"domain must be None or a Box or Ball, got domain={self.domain!r}.")
-        self._check_questions()
-
-    def _check_questions(self) -> None:
-        named = self.questions is None or isinstance(self.questions, frozenset | set | list | tuple)
-        if not named or not all(isinstance(one, str) for one in self.questions or ()):
-            raise ArgumentError(
-                f"questions must be None or a set of names of questions, got {self.questions!r}."
-            )
+        for name in ("protocols", "questions"):
+            check_listed(name, getattr(self, name))
 
     @property
     def guards(self) -> bool:
@@ -143,6 +140,8 @@ class ClientPolicy(Insisted):
 
     def _refuses_terms(self, configuration: Configuration) -> str | None:
         terms = configuration.terms
+        if self.protocols is not None and configuration.protocol not in self.protocols:
+            return "policy:protocol"
         smallest = min(len(configuration.clients), configuration.cohorts.smallest(len(configuration.clients)))
         if smallest < self.min_clients:
             return "policy:min_clients"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,13 +74,13 @@ class FederationFile:
     def text(self) -> str:
         """Return the file's text."""
         lines = [
-            f'coordinator = "{self.coordinator}"  # folder of privfed keys new, for the coordinator alone',
-            f'parties = "{self.parties}"  # list of privfed keys registry; nodes have the same',
-            f"columns = [{', '.join(map(_quoted, self.columns))}]  # the same for all, in this order",
-            f'superlink = "{self.superlink}"',
+            f"coordinator = {quoted(str(self.coordinator))}  # from privfed keys new, its own alone",
+            f"parties = {quoted(str(self.parties))}  # list of privfed keys registry; nodes have the same",
+            f"columns = [{', '.join(map(quoted, self.columns))}]  # the same for all, in this order",
+            f"superlink = {quoted(self.superlink)}",
         ]
         if self.root_certificates is not None:
-            lines.append(f'root_certificates = "{self.root_certificates}"')
+            lines.append(f"root_certificates = {quoted(str(self.root_certificates))}")
         lines += [
             f"timeout = {self.timeout:g}  # seconds for one reply; messages live as long",
             f"wait = {self.wait:g}  # seconds to wait for nodes when a fit begins",
@@ -87,8 +88,9 @@ class FederationFile:
         return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def quoted(text: str) -> str:
+    """Return a text as TOML writes it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _words(folder: Path, table: dict[str, Any]) -> dict[str, Any]:

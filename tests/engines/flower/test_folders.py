@@ -7,12 +7,13 @@ import stat
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 
 from privfed import Ball
 from privfed.deploy.certificates import write_certificates, write_node_key
-from privfed.deploy.folders import nodes_of, write_app
+from privfed.deploy.folders import make_local, nodes_of, write_app, write_node
 from privfed.deploy.processes import superlink_words
 from privfed.engines.flower.federation_file import FederationFile
 from privfed.engines.flower.settings import NodeSettings
@@ -78,6 +79,24 @@ def test_a_node_insists_on_its_own_policy_and_domain(tmp_path: Path) -> None:
     assert (settings.policy.min_clients, settings.policy.algorithms) == (3, {"WeightedKMeans"})
     assert isinstance(settings.domain, Ball) and not settings.tells
     assert settings.rows().features.tolist() == [[2.0, 1.0], [4.0, 3.0]]
+
+
+def test_a_node_that_joins_takes_no_part_in_plain_sums_unless_its_owner_says_so(tmp_path: Path) -> None:
+    names = ['a "b" \\n', "é'"]
+    write_node(tmp_path, "C:\\rows.npz", 'ward "3"', names)
+    settings = NodeSettings.read(tmp_path)
+    assert (settings.data_set, settings.columns) == ('ward "3"', tuple(names))
+    assert settings.data.name == "C:\\rows.npz"
+    assert settings.policy.protocols == {"masked", "masked-verified", "group-masked", "ckks"}
+    # On one machine, for trials, they are all one owner's.
+    assert NodeSettings.read(nodes_of(federation(tmp_path / "fed", 1))[0]).policy.protocols is None
+
+
+@pytest.mark.parametrize("name", ["../../c0", "/c0", "..", "", "a/b", "a\\b", "a\0"])
+def test_a_client_named_by_a_table_gets_no_folder_elsewhere(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="each client gets a folder of its name"):
+        make_local(tmp_path / "a" / "fed", {"c1": np.zeros((3, 1)), name: np.zeros((3, 1))}, ["a"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_certificates_hold_for_the_hosts_that_were_named(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Terms are written by whoever proposes an agreement: a client takes none that its sum cannot keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
+from privfed.errors import PolicyError
+from privfed.protocols import CKKS, Plain
+from tests.party.elsewhere import Elsewhere
+
+ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
+INSISTS = ClientPolicy(min_honest=5, min_colluders=2, max_epsilon=0.2, max_delta=1e-5)
+
+
+def promising(kind: type[Any], monkeypatch: pytest.MonkeyPatch, **promised: int) -> None:
+    """Have a lying coordinator promise in an agreement what its sums do not keep."""
+    own = kind.terms
+    monkeypatch.setattr(kind, "terms", lambda *args: msgspec.structs.replace(own(*args), **promised))
+
+
+@pytest.mark.parametrize("promised", [{"honest": 10**8, "colluders": 5}, {"honest": 2}, {"colluders": 1}])
+def test_no_client_adds_a_share_of_noise_in_sums_that_show_every_answer(
+    promised: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With 10^8 honest clients promised each adds a hundred millionth of the noise, and the server reads it.
+    promising(Plain, monkeypatch, **promised)
+    policy = INSISTS if promised.get("honest", 0) > 5 else ClientPolicy()
+    claim = Privacy(
+        epsilon=0.2, delta=1e-5, unit="record", domain=Box(-1, 1, max_rows=64), neighbours="add-remove"
+    )
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DPKMeans(2, privacy=claim, protocol="plain", engine=Elsewhere(tmp_path, ROWS, policy)).fit()
+
+
+def test_one_key_withstands_no_colluder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    promising(CKKS, monkeypatch, colluders=1)
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DWFKMeans(2, protocol="ckks", engine=Elsewhere(tmp_path, ROWS, ClientPolicy(min_colluders=1))).fit()
