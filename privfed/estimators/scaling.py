@@ -6,7 +6,6 @@ transformed where they are and never sent.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
@@ -21,9 +20,10 @@ from privfed.estimators.common.bases import OneToOneFeatureMixin, TransformerMix
 from privfed.estimators.common.claimed import Claimed
 from privfed.estimators.common.gathering import clients_of
 from privfed.estimators.common.not_fitted import NotFittedError
+from privfed.estimators.common.whole_program import whole_program
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Surroundings
-from privfed.federation.builder import FederationRequest, open_federation, protocol_of, seed_from
+from privfed.federation.builder import protocol_of
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import is_client_list
 from privfed.privacy.privacy import Privacy
@@ -88,21 +88,8 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, Surroundings, Clai
         self.n_features_in_ = clients.n_features
         spread = self.scaling == "standard"
         algorithm = FeatureMoments(spread) if self.privacy is None else PrivateMoments(spread)
-        self.federation_ = open_federation(
-            FederationRequest(
-                clients=clients,
-                description=json.dumps({"algorithm": NAME, "scaling": self.scaling}),
-                max_sums=algorithm.max_sums,
-                protocol=self.protocol,
-                algorithm=algorithm,
-                seed=seed_from(self.random_state),
-                domain=self.domain,
-                privacy=self.privacy,
-                engine=self.engine,
-                policy=self.policy,
-                run_dir=self.run_dir,
-            )
-        )
+        agreed = {"algorithm": NAME, "scaling": self.scaling}
+        self.federation_ = whole_program(self, clients, algorithm, agreed)
         self._keep(self.federation_.run(algorithm))
         return self
 

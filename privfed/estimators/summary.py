@@ -6,7 +6,6 @@ fitted numbers. No row leaves its client.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -19,9 +18,10 @@ from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
 from privfed.estimators.common.claimed import Claimed
 from privfed.estimators.common.gathering import clients_of
+from privfed.estimators.common.whole_program import whole_program
 from privfed.estimators.parameters.declaring import parameter, parameters
 from privfed.estimators.parameters.shared import Surroundings
-from privfed.federation.builder import FederationRequest, open_federation, protocol_of, seed_from
+from privfed.federation.builder import protocol_of
 from privfed.federation.claim import claim_of
 from privfed.privacy.privacy import Privacy
 from privfed.questions.histograms import MOST_BINS, check_edges
@@ -88,21 +88,8 @@ class FederatedSummary(Surroundings, Claimed):
         clients = clients_of(self, X, groups, None, client_names)
         self.n_features_in_ = clients.n_features
         algorithm = summary_of(self.bins, clients.n_features)
-        self.federation_ = open_federation(
-            FederationRequest(
-                clients=clients,
-                description=json.dumps({"algorithm": NAME, "histograms": algorithm.counts}),
-                max_sums=algorithm.max_sums,
-                protocol=self.protocol,
-                algorithm=algorithm,
-                seed=seed_from(self.random_state),
-                domain=self.domain,
-                privacy=self.privacy,
-                engine=self.engine,
-                policy=self.policy,
-                run_dir=self.run_dir,
-            )
-        )
+        agreed = {"algorithm": NAME, "histograms": algorithm.counts}
+        self.federation_ = whole_program(self, clients, algorithm, agreed)
         moments, histograms = self.federation_.run(algorithm)
         self._keep(moments)
         self._keep_histograms(histograms)

@@ -6,6 +6,7 @@ cell can hold a single row.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -79,15 +80,22 @@ class Cells(Question):
         )
 
 
-@register
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CellSums(Cells):
-    """Ask for counts and sums of the rows in public cells.
+class SumsInPublicCells(Question):
+    """Asks for counts and sums of the rows in the cells that a kind of question has.
 
     Statistics: `count` (n_cells,), `sum` (n_cells, n_features).
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
+
+    @property
+    @abstractmethod
+    def n_cells(self) -> int:
+        """Number of cells."""
+
+    @abstractmethod
+    def cells(self, rows: FloatArray) -> IntArray:
+        """Return the cell of each row, intp of shape (n_rows,)."""
 
     @property
     def declaration(self) -> Declaration:
@@ -104,6 +112,12 @@ class CellSums(Cells):
     ) -> list[Statistics]:
         """Answer for several clients."""
         return [in_cells(client.features, self.cells(client.features), self.n_cells) for client in clients]
+
+
+@register
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CellSums(Cells, SumsInPublicCells):
+    """Asks for counts and sums of the rows in a grid, or between hyperplanes."""
 
 
 def cell_spec(n_cells: int, ranges: Ranges) -> StatisticsSpec:

@@ -13,14 +13,11 @@ Reveals to whoever opens the total what `CellSums` reveals, and the second time 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar
 
 import numpy as np
 
-from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.justified import (
     GRID_FEATURES,
     MOST_PLANES,
@@ -30,13 +27,12 @@ from privfed.core.asking.justified import (
     per_axis,
 )
 from privfed.core.asking.phases import Form, Within
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
-from privfed.core.asking.statistics import Statistics, StatisticsSpec
+from privfed.core.asking.question import register
 from privfed.core.roles.conversation import Setting
 from privfed.core.values.domain import FloatArray, frozen_array
 from privfed.errors import ArgumentError
 from privfed.numerics.distances import IntArray
-from privfed.questions.cells import cell_spec, drawn_normals, in_cells
+from privfed.questions.cells import SumsInPublicCells, drawn_normals
 from privfed.questions.ranges import ROW_BINS, Located
 
 _SEED = 202211
@@ -58,17 +54,14 @@ def _normals(n_features: int, n_planes: int) -> FloatArray:
 
 @register
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NestedCells(Question):
-    """Ask for counts and sums of the rows in cells that follow from the ranges alone.
-
-    Statistics: `count` (n_cells,), `sum` (n_cells, n_features).
+class NestedCells(SumsInPublicCells):
+    """Asks for counts and sums of the rows in cells that follow from the ranges alone.
 
     Args:
         sides: most boxes along each feature, for up to three features; else 0.
         planes: number of hyperplanes, for more features; else 0.
     """
 
-    additive_over: ClassVar[AdditiveOver] = AdditiveOver.RECORDS
     sides: int
     planes: int
 
@@ -122,22 +115,6 @@ class NestedCells(Question):
         size, first, numbers = self._boxes
         index = np.clip(np.floor(rows / size) - first, 0, numbers - 1).astype(np.intp)
         return np.asarray(np.ravel_multi_index(tuple(index.T), tuple(numbers.tolist())), dtype=np.intp)
-
-    @property
-    def declaration(self) -> Declaration:
-        """Counts of rows, and the sums of the same rows."""
-        return Declaration(row_counts=(RowCounts("count", ("sum",)),), n_cells=self.n_cells)
-
-    @cached_property
-    def spec(self) -> StatisticsSpec:
-        """As that of `CellSums`."""
-        return cell_spec(self.n_cells, self.ranges)
-
-    def answer_all(
-        self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
-        """Answer for several clients."""
-        return [in_cells(client.features, self.cells(client.features), self.n_cells) for client in clients]
 
 
 def nested_cells(located: Located, n_clusters: int) -> NestedCells:
