@@ -26,6 +26,7 @@ Words = npt.NDArray[np.uint64]
 NARROW_BITS, WIDE_BITS = 62, 126
 MAX_CLIPPED = 1 << 32
 _LIMB = 2.0**64
+_HALF, _HALF_BITS = np.uint64(2**32 - 1), np.uint64(32)
 
 
 class Layout:
@@ -53,6 +54,21 @@ class Layout:
         """Subtract words from a total in place."""
         total[: self.n_narrow] -= words[: self.n_narrow]
         self.subtract_rest(total, words[self.n_narrow :])
+
+    def sum(self, rows: Words) -> Words:
+        """Return the sum of many rows of words, uint64 of shape (n, size), as one row."""
+        total: Words = rows.sum(axis=0, dtype=np.uint64)
+        if self.n_wide:
+            low, high = np.split(total[self._limbs], 2)
+            halves = rows[:, self.n_narrow : self.n_narrow + self.n_wide]
+            below = (halves & _HALF).sum(axis=0, dtype=np.uint64)
+            above = (halves >> _HALF_BITS).sum(axis=0, dtype=np.uint64)
+            high += (above + (below >> _HALF_BITS)) >> _HALF_BITS
+            low[:] = below + (above << _HALF_BITS)
+        if self.n_check:
+            moved = sum(to_integer(row) for row in rows[:, -self.n_check :])
+            total[-self.n_check :] = to_words(moved, self.n_check)
+        return total
 
     def add_rest(self, total: Words, rest: Words) -> None:
         """Add what comes after the narrow words."""

@@ -47,9 +47,12 @@ def bound_prefix(tag: str, *parts: bytes | int) -> bytes:
     return bound(tag, *parts)
 
 
+_PACKS = tuple(struct.Struct(f">{count}Q").pack for count in range(4))
+
+
 def with_numbers(prefix: bytes, *numbers: int) -> bytes:
-    """Append numbers of eight bytes to a prefix."""
-    return prefix + struct.pack(f">{len(numbers)}Q", *numbers)
+    """Append up to three numbers of eight bytes to a prefix."""
+    return prefix + _PACKS[len(numbers)](*numbers)
 
 
 def expand(key: bytes, info: bytes) -> bytes:
@@ -89,9 +92,14 @@ def agree(secret: bytes | X25519PrivateKey, public: bytes) -> bytes:
         CryptographyError: the public key is malformed, or of small order (an all-zero shared secret).
     """
     try:
-        return parsed(secret).exchange(X25519PublicKey.from_public_bytes(public))
+        return parsed(secret).exchange(_parsed_public(public))
     except ValueError:
         raise CryptographyError("unusable public key") from None
+
+
+@lru_cache(maxsize=1024)
+def _parsed_public(public: bytes) -> X25519PublicKey:
+    return X25519PublicKey.from_public_bytes(public)
 
 
 def parsed(secret: bytes | X25519PrivateKey) -> X25519PrivateKey:

@@ -6,11 +6,13 @@ and added in blocks that fit the processor's cache.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privfed.protocols.crypto.fixed_point import Layout, Words
-from privfed.protocols.crypto.shared import APART, Shared
 
 BLOCK_WORDS = 1 << 15
 
@@ -31,16 +33,38 @@ def keystream(key: bytes, size: int) -> Words:
     return words.astype(np.uint64)
 
 
+class Mask:
+    """Holds the key of a mask and, once it was needed, its keystream if that is short.
+
+    Args:
+        key: the key, for a single use, 32 bytes.
+    """
+
+    __slots__ = ("_stream", "key")
+
+    def __init__(self, key: bytes) -> None:
+        self.key: Final = key
+        self._stream = b""
+
+    def __repr__(self) -> str:
+        return "Mask(...)"
+
+    def short(self, size: int) -> bytes:
+        """Return the first `size` words of the keystream, little-endian."""
+        if len(self._stream) != 8 * size:
+            self._stream = _stream(self.key).update(bytes(8 * size))
+        return self._stream
+
+
 class Masker:
     """Adds and subtracts keystreams of one layout.
 
     Args:
         grid: the layout of the words.
-        shared: who generates a keystream that two parties use; only short ones are shared.
     """
 
-    def __init__(self, grid: Layout, shared: Shared = APART) -> None:
-        self._grid, self._shared = grid, shared
+    def __init__(self, grid: Layout) -> None:
+        self._grid = grid
         self._buffer = bytearray(8 * min(BLOCK_WORDS, grid.n_narrow))
         self._block = np.frombuffer(self._buffer, dtype="<u8")
 
@@ -52,12 +76,23 @@ class Masker:
         """Subtract the stream of `key` from `total` in place."""
         self._apply(total, key, negative=True)
 
+    def apply(self, total: Words, masks: Iterable[tuple[Mask, bool]]) -> None:
+        """Add masks to `total` in place, or subtract those that come with False; short ones all at once."""
+        masks = list(masks)
+        if self._grid.size > SHORT:
+            for mask, adds in masks:
+                self._apply(total, mask.key, negative=not adds)
+            return
+        self._grid.add(total, self._net([mask for mask, adds in masks if adds]))
+        self._grid.subtract(total, self._net([mask for mask, adds in masks if not adds]))
+
+    def _net(self, masks: Sequence[Mask]) -> Words:
+        size = self._grid.size
+        streams = np.frombuffer(b"".join([mask.short(size) for mask in masks]), dtype="<u8")
+        return self._grid.sum(streams.reshape(-1, size).astype(np.uint64, copy=False))
+
     def _apply(self, total: Words, key: bytes, negative: bool) -> None:
         grid = self._grid
-        if grid.size <= SHORT:
-            words = self._shared.once((key, grid.size), lambda: keystream(key, grid.size))
-            (grid.subtract if negative else grid.add)(total, words)
-            return
         stream, buffer = _stream(key), memoryview(self._buffer)
         operation = np.subtract if negative else np.add
         for start in range(0, grid.n_narrow, BLOCK_WORDS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.protocols.crypto.keys import agree, bound, bound_prefix, expand, extract, with_numbers
-from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.state import Pair
 
 
@@ -22,8 +21,6 @@ def pair_mask_key(
     one: int,
     other: int,
     header: bytes,
-    own: bytes = b"",
-    shared: Shared = APART,
 ) -> bytes:
     """Return the key of the mask that two clients share; both compute the same.
 
@@ -35,13 +32,10 @@ def pair_mask_key(
         one: position of the client that computes it.
         other: position of the other.
         header: all that the sum is bound to.
-        own: in a simulation, the public key of `secret`.
-        shared: who computes it.
     """
     low, high = (one, other) if one < other else (other, one)
     info = with_numbers(bound_prefix("pair mask", session, number, header), low, high)
-    values = ("mask", min(own, public), max(own, public), info)
-    return shared.once(values, lambda: extract(agree(secret, public), info))
+    return extract(agree(secret, public), info)
 
 
 def lock_binding(header: bytes, client: int, dead: bytes, left_out: tuple[int, ...]) -> bytes:
@@ -54,9 +48,6 @@ def receipt_data(number: int, sender: int, receiver: int, header: bytes) -> byte
     return with_numbers(bound_prefix("receipt", number, header), sender, receiver)
 
 
-def box_key(
-    pair: Pair, session: bytes, number: int, sender: int, holder: int, shared: Shared = APART
-) -> bytes:
+def box_key(pair: Pair, session: bytes, number: int, sender: int, holder: int) -> bytes:
     """Return the key of one box of shares."""
-    info = with_numbers(bound_prefix("box", session, number), sender, holder)
-    return shared.once(("box", pair.box, info), lambda: expand(pair.box, info))
+    return expand(pair.box, with_numbers(bound_prefix("box", session, number), sender, holder))

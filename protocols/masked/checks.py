@@ -16,6 +16,7 @@ from privfed.protocols.crypto.keys import (
     equal,
     mac,
 )
+from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.bindings import receipt_data
 from privfed.protocols.masked.messages import CollectRequest, UnmaskRequest
 from privfed.protocols.masked.state import BOX_BYTES, Fit, Pending, Secrets
@@ -105,10 +106,10 @@ def check_stories(
     dead = from_bitmap(pending.prepared, message.dead)
     if dead is None:
         raise PolicyError("stories:list")
-    living = tuple(j for j in pending.prepared if j not in dead)
+    living = tuple([j for j in pending.prepared if j not in dead])
     if len(living) < agreement.threshold(pending.cohort):
         raise PolicyError("stories:few")
-    return living, tuple(j for j in pending.prepared if j in dead)
+    return living, tuple([j for j in pending.prepared if j in dead])
 
 
 def all_lost(
@@ -126,12 +127,12 @@ def all_lost(
     others = {members[place] for place in np.flatnonzero(bits).tolist()}
     if others & {me, *living}:
         raise PolicyError("stories:list")
-    dead = {j for j in pending.prepared if j not in set(living)}
+    dead = set(pending.prepared).difference(living)
     return frozenset({*pending.missing, *dead, *others})
 
 
 def check_receipts(
-    keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes
+    keys: Fit, pending: Pending, me: int, living: tuple[int, ...], receipts: bytes, shared: Shared = APART
 ) -> tuple[int, ...]:
     """Return the living neighbours whose receipts prove that they masked under this client's header.
 
@@ -139,11 +140,13 @@ def check_receipts(
     """
     if len(receipts) != RECEIPT_BYTES * len(living):
         raise PolicyError("receipts:length")
-    return tuple(
-        j
-        for place, j in enumerate(living)
-        if equal(
-            part(receipts, place, RECEIPT_BYTES),
-            mac(keys.pairs[j].receipt, receipt_data(pending.number, j, me, pending.header)),
-        )
-    )
+    held = shared.held("receipt", pending.number, pending.header)
+    good = []
+    for place, j in enumerate(living):
+        key = keys.pairs[j].receipt
+        expected = held.pop((key, j, me), None)
+        if expected is None:
+            expected = mac(key, receipt_data(pending.number, j, me, pending.header))
+        if equal(part(receipts, place, RECEIPT_BYTES), expected):
+            good.append(j)
+    return tuple(good)

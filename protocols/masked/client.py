@@ -27,9 +27,7 @@ from privfed.protocols.crypto.keys import (
     equal,
     expand,
     extract,
-    mac,
     new_secret,
-    parsed,
     public_key,
     seal,
 )
@@ -37,8 +35,9 @@ from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import share
 from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked import checks
-from privfed.protocols.masked.bindings import lock_binding, pair_mask_key, receipt_data, self_mask_key
+from privfed.protocols.masked.bindings import lock_binding
 from privfed.protocols.masked.boxes import Boxes
+from privfed.protocols.masked.masking import BoundTo
 from privfed.protocols.masked.messages import (
     CollectRequest,
     Leading,
@@ -68,7 +67,7 @@ from privfed.protocols.masked.verification import CHECK_WORDS
 from privfed.protocols.masked.verifier import Verifier
 from privfed.protocols.setup import losses
 from privfed.protocols.setup.advertising import check_request, check_signed
-from privfed.protocols.setup.bindings import part, session_of
+from privfed.protocols.setup.bindings import session_of
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import (
     AdvertiseRequest,
@@ -325,11 +324,10 @@ class MaskedClient:
         shares = self._boxes(keys, number, message.cohort).opened(prepared, held, message)
         parts = (message.index, message.question, cohort.digest, message.prepared, keys.chain.head)
         header = sum_header(keys.session, number, *parts)
-        masks = self._masks(keys, secrets, header, message, prepared, number)
+        bound_to = BoundTo(keys.session, number, self._me, header, self._shared)
+        masks = bound_to.masks(secrets, prepared, message.mask_keys)
         grid = grid_of(message.question, len(cohort.members))
-        receipts = b"".join(
-            mac(keys.pairs[j].receipt, receipt_data(number, self._me, j, header)) for j in prepared
-        )
+        receipts = bound_to.receipts(keys.pairs, prepared)
         later = {r: kept for r, kept in keys.secrets.items() if r > number}
         keys = msgspec.structs.replace(
             keys, last=number, answered=keys.answered + 1, secrets=later, pending=None
@@ -344,35 +342,12 @@ class MaskedClient:
         if self._verifier is not None:
             words = self._verifier.with_check(keys, number, message, grid, words)
             layout = grid.checked(CHECK_WORDS)
-        masker = Masker(layout, self._shared)
-        for key, adds in masks:
-            (masker.add if adds else masker.subtract)(words, key)
+        Masker(layout).apply(words, masks)
         away = np.flatnonzero(np.frombuffer(message.prepared, dtype=np.uint8) == 0)
         missing = tuple([cohort.members[place] for place in away.tolist()])
         pending = Pending(number, header, message.cohort, prepared, shares, secrets.answer, missing)
         keys = msgspec.structs.replace(keys, pending=pending)
         return keys, Upload(words.astype("<u8", copy=False).data.cast("B"), receipts, preparations)
-
-    def _masks(
-        self,
-        keys: Fit,
-        secrets: Secrets,
-        header: bytes,
-        message: CollectRequest,
-        prepared: tuple[int, ...],
-        number: int,
-    ) -> list[tuple[bytes, bool]]:
-        """Return the keys of all masks of an answer, and whether each mask is added."""
-        own, mine = parsed(secrets.mask), (secrets.sent.mask_key, self._shared)
-        masks = [(self_mask_key(secrets.seed, keys.session, number, self._me, header), True)]
-        for place, j in enumerate(prepared):
-            theirs = part(message.mask_keys, place, KEY_BYTES)
-            try:
-                key = pair_mask_key(own, theirs, keys.session, number, self._me, j, header, *mine)
-            except CryptographyError:
-                raise PolicyError(f"box:{j}") from None
-            masks.append((key, self._me < j))
-        return masks
 
     def _unmask(self, keys: Fit, number: int, message: UnmaskRequest) -> tuple[Fit, Message]:
         """Stage B: give a share of each living neighbour's seed and each lost one's mask key, never both."""
@@ -382,14 +357,15 @@ class MaskedClient:
         cohort = self._agreement.cohort(pending.cohort).place
         counted = losses.after_sum(keys.losses, cohort, lost, self._agreement.configuration)
         keys = msgspec.structs.replace(keys, losses=counted)
-        good = checks.check_receipts(keys, pending, self._me, living, message.receipts)
+        good = checks.check_receipts(keys, pending, self._me, living, message.receipts, self._shared)
         if len(good) < self._agreement.threshold(pending.cohort):
             raise PolicyError("receipts")
         shares = np.frombuffer(pending.shares, dtype=np.uint8).reshape(-1, 3, KEY_BYTES)
         place = {j: place for place, j in enumerate(pending.prepared)}
         of_good, of_dead = shares[[place[j] for j in good]], shares[[place[j] for j in dead]]
         lock = expand(pending.answer, bound("lock", keys.session, number, self._me, pending.header))
-        left_out = tuple([j for j in living if j not in set(good)])
+        kept = set(good)
+        left_out = tuple([j for j in living if j not in kept])
         told = lock_binding(pending.header, self._me, message.dead, left_out)
         locked = seal(lock, of_good[:, SEED].tobytes() + of_dead[:, MASK].tobytes(), told)
         if self._verifier is not None:

@@ -9,7 +9,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privfed.protocols.crypto.keys import KEY_BYTES, agree, bound, expand, extract, parsed
-from privfed.protocols.crypto.shared import APART, Shared
+from privfed.protocols.crypto.shared import APART, Shared, once
 from privfed.protocols.masked.state import Fit, Pair
 from privfed.protocols.setup.bindings import part
 from privfed.protocols.setup.messages import Listed
@@ -21,12 +21,12 @@ def with_pairs(keys: Fit, me: int, clients: Sequence[int], shared: Shared = APAR
     if not new:
         return keys
     own, mine = parsed(keys.secret), part(keys.listed, me, KEY_BYTES)
-    pairs = {}
+    pairs, held = {}, shared.held("pair", keys.session)
     for j in new:
         public = part(keys.listed, j, KEY_BYTES)
         agreed = partial(pair_of, own, me, j, public, keys.session)
-        values = ("pair", min(mine, public), max(mine, public), keys.session, min(me, j), max(me, j))
-        pairs[j] = shared.once(values, agreed)
+        ends = (me, mine, j, public) if me < j else (j, public, me, mine)
+        pairs[j] = once(held, ends, agreed)
     return msgspec.structs.replace(keys, pairs=keys.pairs | pairs)
 
 

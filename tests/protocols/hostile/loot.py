@@ -17,7 +17,7 @@ from privfed.protocols.crypto.fixed_point import grid_of
 from privfed.protocols.crypto.keys import KEY_BYTES, CryptographyError, bound, digest, public_key, unseal
 from privfed.protocols.crypto.keystream import Masker
 from privfed.protocols.crypto.shamir import combine, lagrange
-from privfed.protocols.masked import boxes
+from privfed.protocols.masked import boxes, masking
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.messages import Preparation
 from privfed.protocols.masked.state import SHARES_BYTES
@@ -203,8 +203,8 @@ class Loot:
         seed = self.seeds.get(one.own.seed_hash)
         keys: list[tuple[bool, bytes]] = []
         # A weaker form's own mask may not depend on the seed.
-        own_key = code.self_mask_key(seed or bytes(KEY_BYTES), session, number, me, one.header)
-        weak = own_key == code.self_mask_key(bytes([1]) * KEY_BYTES, session, number, me, one.header)
+        own_key = masking.self_mask_key(seed or bytes(KEY_BYTES), session, number, me, one.header)
+        weak = own_key == masking.self_mask_key(bytes([1]) * KEY_BYTES, session, number, me, one.header)
         if seed is not None or weak:
             keys.append((False, own_key))
         for j, public, secret, is_own in self._pairs(one):
@@ -213,7 +213,7 @@ class Loot:
                 edges.add((session, number, low, high, one.header))
                 continue
             other = public if is_own else one.own.mask_key
-            keys.append((me > j, code.pair_mask_key(secret, other, session, number, me, j, one.header)))
+            keys.append((me > j, masking.pair_mask_key(secret, other, session, number, me, j, one.header)))
         for negative, key in keys:
             (masker.add if negative else masker.subtract)(words, key)
         return words, seed is None and not weak, edges

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from privfed.protocols.crypto.keys import bound, expand, new_secret
-from privfed.protocols.masked import boxes, checks
+from privfed.protocols.masked import boxes, checks, masking
 from privfed.protocols.masked import client as code
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.messages import CollectRequest, Preparation, UnmaskRequest
@@ -32,13 +32,13 @@ def without_lock(patch: pytest.MonkeyPatch) -> None:
 
 def without_receipts(patch: pytest.MonkeyPatch) -> None:
     """Give shares of all who are called alive, whatever they masked under."""
-    patch.setattr(checks, "check_receipts", lambda keys, pending, me, living, receipts: living)
+    patch.setattr(checks, "check_receipts", lambda keys, pending, me, living, *rest: living)
 
 
 def without_direction(patch: pytest.MonkeyPatch) -> None:
     """Make receipts that do not say who made them for whom."""
-    real = code.receipt_data
-    for module in (code, checks):
+    real = checks.receipt_data
+    for module in (masking, checks):
         patch.setattr(
             module,
             "receipt_data",
@@ -74,8 +74,8 @@ def without_signatures(patch: pytest.MonkeyPatch) -> None:
 
 def without_own_mask(patch: pytest.MonkeyPatch) -> None:
     """Mask with pair masks only, as before Bonawitz et al."""
-    real = code.self_mask_key
-    patch.setattr(code, "self_mask_key", lambda seed, *bound_to: real(bytes(32), *bound_to))
+    real = masking.self_mask_key
+    patch.setattr(masking, "self_mask_key", lambda seed, *bound_to: real(bytes(32), *bound_to))
 
 
 def without_number(patch: pytest.MonkeyPatch) -> None:
