@@ -49,6 +49,7 @@ from privfed.federation.builder import (
 from privfed.federation.claim import claim_of
 from privfed.federation.clients import Clients, gather, gathered
 from privfed.privacy.privacy import Privacy
+from privfed.protocols.slotted import Slotted
 
 
 @parameters
@@ -75,9 +76,16 @@ class FederatedModel(ModelParameters, Saved):
             ArgumentError: a word is out of its bounds.
         """
 
+    @property
+    def slotted_sums(self) -> int:
+        """In how many sums of a fit slots show what clients send; 0 for none."""
+        return 0
+
     def _secure_sum(self) -> SecureSum:
-        """Return the protocol of the sums."""
-        return protocol_of(self.protocol)
+        """Return the protocol of the sums; one by name is given the slots that are needed."""
+        protocol = protocol_of(self.protocol)
+        named = isinstance(self.protocol, str) and not isinstance(protocol, Slotted)
+        return Slotted(protocol, sums=self.slotted_sums) if named and self.slotted_sums else protocol
 
     @property
     def _by_dp_sgd(self) -> Privacy | None:

@@ -15,7 +15,6 @@ from privfed.deep.estimators.parameters import Comparing, Distances
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.common.checks import check_integer, check_number
 from privfed.estimators.parameters.declaring import parameter, parameters
-from privfed.federation.builder import protocol_of
 from privfed.protocols.slotted import Slotted
 
 MERGES = ("slotted", "gathered")
@@ -78,12 +77,10 @@ class IFCA(FederatedModel):
 class _Regrouped(Comparing, FederatedModel):
     """Estimators that compare updates."""
 
-    def _secure_sum(self) -> SecureSum:
-        """Return the protocol of the sums; one by name is given slots for the rounds' sketches."""
-        protocol = protocol_of(self.protocol)
-        if self.merge != "slotted" or isinstance(protocol, Slotted) or not isinstance(self.protocol, str):
-            return protocol
-        return Slotted(protocol, sums=self.rounds)
+    @property
+    def slotted_sums(self) -> int:
+        """Each round's sketches come in slots."""
+        return self.rounds if self.merge == "slotted" else 0
 
     def _rule(self) -> Rule:
         raise NotImplementedError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from privfed.core.roles.conversation import Algorithm
-from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.steps import MOST_CHOICE_NOISE
 from privfed.deep.algorithms.mixing import MixtureLearning
 from privfed.deep.algorithms.plan import ModelsOutcome, Plan
@@ -14,8 +13,6 @@ from privfed.deep.estimators.clustered import check_merge
 from privfed.errors import ArgumentError, PrivacyError
 from privfed.estimators.common.checks import check_integer, check_number
 from privfed.estimators.parameters.declaring import parameter, parameters
-from privfed.federation.builder import protocol_of
-from privfed.protocols.slotted import Slotted
 
 
 @parameters
@@ -48,12 +45,10 @@ class RDPCFL(FederatedModel):
         '"gathered": it sees every client\'s (only with `protocol="plain"`).',
     )
 
-    def _secure_sum(self) -> SecureSum:
-        """Return the protocol of the sums; one by name is given slots for the first round's updates."""
-        protocol = protocol_of(self.protocol)
-        if self.merge != "slotted" or isinstance(protocol, Slotted) or not isinstance(self.protocol, str):
-            return protocol
-        return Slotted(protocol, sums=1)
+    @property
+    def slotted_sums(self) -> int:
+        """The first round's updates come in slots."""
+        return 1 if self.merge == "slotted" else 0
 
     def _check(self) -> None:
         super()._check()

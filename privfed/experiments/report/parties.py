@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from privfed.core.agreed.assumptions import SIGHTS
 from privfed.core.values.guarantee import Noise
+from privfed.deep.estimators.base import FederatedModel
 from privfed.experiments.report.summary import Row
-from privfed.experiments.study.factories import secure_sum
+from privfed.experiments.study.factories import estimator_class, secure_sum
 
 
 def saw(row: Row) -> dict[str, str]:
     """Return for each party what it saw of a run of this configuration."""
     protocol = secure_sum(row.setup)
+    learnt = "models" if issubclass(estimator_class(row.setup.estimator), FederatedModel) else "centroids"
     totals = SIGHTS[row.reveals].whole if row.reveals in SIGHTS else row.reveals
     if row.opens_to == "server":
         server = f"every question, and {totals}"
-        clients = "the questions, which hold the centroids of each round, and its own answers"
+        clients = f"the questions, which hold the {learnt} of each round, and its own answers"
         if protocol.verified:
             clients += f"; besides, as totals are verified, {totals}"
     else:
@@ -33,6 +35,6 @@ def saw(row: Row) -> dict[str, str]:
     return {
         "the server": server,
         "a client": clients,
-        "an observer": "the final centroids",
+        "an observer": f"the final {learnt}",
         "assumed": assumed,
     }

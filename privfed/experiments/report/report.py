@@ -21,7 +21,10 @@ BOUNDS = ((0.01, 1.05), (0.01, 1.5), (0.1, 1.05), (0.5, 1.05))
 
 
 def answers(plan: Plan, rows: Sequence[Row]) -> list[tuple[str, Advice]]:
-    """Answer "what should I use?" for each data set and partition on which attacks were run."""
+    """Answer "what should I use?" for each data set and partition on which attacks were run.
+
+    Only for clusterings: models have no cost ratio.
+    """
     want = plan.located.study.want
     wanted = None if want is None else (want.leakage, want.score_ratio)
     bounds = [*([] if wanted is None else [wanted]), *BOUNDS]
@@ -29,7 +32,7 @@ def answers(plan: Plan, rows: Sequence[Row]) -> list[tuple[str, Advice]]:
         [
             (name, advise([row for _, row in own], leakage, score_ratio))
             for name, own in by_data(rows)
-            if any("leakage" in row.stats for _, row in own)
+            if any({"leakage", "score_ratio"} <= row.stats.keys() for _, row in own)
             for leakage, score_ratio in dict.fromkeys(bounds)
         ],
         wanted,

@@ -14,6 +14,7 @@ from privfed.core.roles.secure_sum import SecureSum
 from privfed.deep.estimators.base import FederatedModel
 from privfed.errors import ArgumentError
 from privfed.estimators.base import FederatedClusterer
+from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
 from privfed.experiments.study.cells import Setup
 from privfed.experiments.study.datasets import Scene
@@ -21,6 +22,7 @@ from privfed.experiments.study.study import MEASURES, Words
 from privfed.metrics.registry import METRICS
 from privfed.privacy.privacy import Privacy
 from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.slotted import Slotted
 
 _OURS = ("protocol", "privacy", "engine", "domain", "run_dir", "random_state", "cohorts")
 """Parameters of estimators that are axes of the study, or cannot be written in a file."""
@@ -56,13 +58,6 @@ def make(kind: Callable[..., Any], words: Words) -> Any:
         raise ArgumentError(f"{_called(kind)} cannot be made of these parameters: {error}.") from None
 
 
-def secure_sum(setup: Setup) -> SecureSum:
-    """Return the configured secure sum of a cell."""
-    kind = SECURE_SUMS.resolve(setup.protocol)
-    made: SecureSum = make(kind, setup.protocol_words) if setup.protocol_words else kind()
-    return made
-
-
 def metric_function(name: str) -> Callable[..., float]:
     """Return the metric that a study's file names, registered or as "module:function".
 
@@ -92,6 +87,24 @@ def estimator_class(name: str) -> type[Fitted]:
     if isinstance(kind, type) and issubclass(kind, FederatedClusterer | FederatedModel):
         return kind
     raise ArgumentError(f"estimator must be a class of estimators, such as DWFKMeans; got {name!r}.")
+
+
+def secure_sum(setup: Setup) -> SecureSum:
+    """Return the configured secure sum of a cell, with slots where `merge="slotted"` asks for them.
+
+    In Python slots belong to the secure sum. A study, like the command line, names only what they are for.
+    """
+    kind = SECURE_SUMS.resolve(setup.protocol)
+    made: SecureSum = make(kind, setup.protocol_words) if setup.protocol_words else kind()
+    wanted = _slotted_sums(make(estimator_class(setup.estimator), setup.words))
+    return Slotted(made, sums=wanted) if wanted and not isinstance(made, Slotted) else made
+
+
+def _slotted_sums(model: Fitted) -> int:
+    """Return in how many sums of a fit slots show what clients send."""
+    if isinstance(model, FederatedModel):
+        return model.slotted_sums
+    return model.gathered_sums if isinstance(model, FKM | KFED) and model.merge == "slotted" else 0
 
 
 def _of_models(model: FederatedModel, setup: Setup, scene: Scene) -> dict[str, Any]:

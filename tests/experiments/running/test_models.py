@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from privfed.experiments.report.composed_budget import composed_budgets
-from privfed.experiments.report.report import write_report
+from privfed.experiments.report.parties import saw
+from privfed.experiments.report.report import answers, write_report
 from privfed.experiments.running.measure import measure
 from privfed.experiments.running.planning import Plan, plan
 from privfed.experiments.running.store import Store
+from privfed.experiments.study.factories import secure_sum
 from privfed.experiments.study.located import StudyError
 from privfed.experiments.study.reading import parse_study
 from privfed.privacy.claim import PrivacySpent
+from privfed.protocols.slotted import Slotted
 
 STUDY = """\
 name = "Models"
@@ -99,6 +102,60 @@ def test_what_a_cell_claims_is_what_dp_sgd_claims(run: tuple[Path, Plan, Store])
     assert [one is not None for one in claims] == [False, False, True, True, False]
     assert isinstance(claims[2], PrivacySpent) and claims[2].rehearsal and claims[2].epsilon == 4.0
     assert "not private: a rehearsal of epsilon 4" in claims[2].line
+
+
+HIDDEN = """\
+name = "Slots"
+seeds = 1
+metrics = ["accuracy"]
+
+[[data]]
+source = "iris"
+low = 0.0
+high = 8.0
+public = 0.3
+
+[[partition]]
+clients = 6
+
+[[algorithm]]
+estimator = "DCFL"
+rounds = 2
+learning_rate = 0.05
+
+[[sum]]
+protocol = "masked"
+colluders = 1
+
+[[privacy]]
+epsilon = inf
+
+[[attack]]
+kind = "sketch-linkage"
+"""
+
+
+def test_merge_asks_for_slots_which_masked_sums_then_have(tmp_path: Path) -> None:
+    checked, store = plan(parse_study(HIDDEN, "study.toml"), tmp_path), Store(tmp_path)
+    (setup,) = checked.setups
+    store.keep(setup.cell(0), setup.content, measure(setup, 0, setup.parts(), tmp_path))
+    (row,) = write_report(tmp_path, checked, store)
+    assert row.errors == [] and "sketch-linkage" in row.attacks
+    seen = saw(row)
+    assert "not whose it was" in seen["the server"] and "whose every contribution" in seen["assumed"]
+    assert "models" in seen["a client"] and seen["an observer"] == "the final models"
+    assert answers(checked, [row]) == []  # A model has no cost ratio to advise by.
+
+
+@pytest.mark.parametrize("name", ["FKM", "KFED"])
+def test_local_centers_get_slots_for_the_sums_that_gather(name: str, tmp_path: Path) -> None:
+    words = HIDDEN.replace(
+        '"DCFL"\nrounds = 2\nlearning_rate = 0.05', f'"{name}"\nn_clusters = 3\nmerge = "slotted"'
+    )
+    attack = words.index("[[attack]]")
+    checked = plan(parse_study(words[:attack].replace("accuracy", "score_ratio"), "study.toml"), tmp_path)
+    sums = secure_sum(checked.setups[0])
+    assert isinstance(sums, Slotted) and sums.sums >= 1
 
 
 def test_fits_by_dp_sgd_compose_by_adding_up(run: tuple[Path, Plan, Store]) -> None:
