@@ -15,6 +15,7 @@ from math import floor, log2, sqrt
 
 import numpy as np
 
+from privfed.algorithms.private.exchange import exchanged
 from privfed.algorithms.private.grids import (
     COARSE,
     CUT_SHARE,
@@ -237,7 +238,7 @@ def clustered(
     if doubtful is not None:
         points, weights = _sure(points, weights, n_clusters, rng, doubtful)
     if len(points) >= n_clusters:
-        return _inside(scale, weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS).centers)
+        return _inside(scale, _best(points, weights, n_clusters, rng)[0])
     missing = n_clusters - len(points)
     near = scale.center + 1e-3 * scale.frame.unit * rng.standard_normal((missing, len(scale.center)))
     return _inside(scale, np.concatenate([points, near]))
@@ -250,12 +251,20 @@ def _sure(
     for _ in range(MOST_SIFTINGS):
         if not doubtful.any() or len(points) <= n_clusters:
             break
-        labels = weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS).labels
+        labels = _best(points, weights, n_clusters, rng)[1]
         left = ~(doubtful & (np.bincount(labels, minlength=n_clusters)[labels] == 1))
         if left.all() or left.sum() < n_clusters:
             break
         points, weights, doubtful = points[left], weights[left], doubtful[left]
     return points, weights
+
+
+def _best(
+    points: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """Return centers and labels of the best restart of k-means, after points changed clusters one by one."""
+    found = weighted_kmeans(points, weights, n_clusters, rng, n_init=RESTARTS)
+    return exchanged(points, weights, found.centers)
 
 
 def _inside(scale: Scale, points: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
 from privfed.questions.bounded.bounded_sums import RelativeSums, SumsInCells
 
-LITTLE_NOISE, MOST_WIDER = 0.05, 3.0
+LITTLE_NOISE, MOST_WIDER = 0.1, 3.0
 """Offsets are clipped to more than four in five rows need, at most so many times as much, while the noise of
 a center is below this part of the rows' mean distance to their center."""
 
