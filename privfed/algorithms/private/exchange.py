@@ -67,7 +67,7 @@ def _means(
 ) -> tuple[FloatArray, FloatArray]:
     """Return each cluster's weighted mean, or its center where it has no points; and its weight."""
     k = len(centers)
-    total = np.bincount(labels, weights, k)
+    total = np.asarray(np.bincount(labels, weights, k), dtype=np.float64)
     sums = np.stack([np.bincount(labels, weights * column, k) for column in points.T], axis=1)
     held = total > 0.0
     found = centers.copy()
