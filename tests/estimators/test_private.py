@@ -306,6 +306,23 @@ def test_the_number_of_clusters_is_chosen_from_one_budget(estimator: Any) -> Non
     assert ledger.spent == pytest.approx(1.0, abs=1e-9)
 
 
+def test_a_choice_among_clusters_along_a_line_asks_for_slabs_within_its_budget() -> None:
+    """Hyperplanes through one point leave two cells of a line: nothing could be chosen among these."""
+    rng = np.random.default_rng(2)
+    places = np.linspace(-2.0, 2.0, 6)[rng.integers(6, size=3000)] + 0.05 * rng.standard_normal(3000)
+    rows = places[:, None] * np.full(8, 8**-0.5) + 0.01 * rng.standard_normal((3000, 8))
+    chosen = select_n_clusters(
+        [rows], range(3, 9), estimator="dp", privacy=privacy(4.0), protocol="plain", random_state=0
+    )
+    federation = chosen.estimator.federation_
+    asked = [one.purpose for one, _ in federation.transcript.totals()]
+    assert asked.count("coreset") == 2  # Cells between hyperplanes, then slabs.
+    assert federation.ledger.spent == pytest.approx(1.0, abs=1e-9)
+    assert chosen.n_clusters >= 5
+    far = squared_distances(rows, chosen.estimator.cluster_centers_).min(axis=1)
+    assert far.mean() < 0.05  # Two cells of a line would leave 0.4.
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -16,12 +16,20 @@ from typing import ClassVar
 import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
-from privfed.algorithms.private.coreset import clustered, coreset, coreset_phases
+from privfed.algorithms.private.coreset import (
+    WIDE_SHARE,
+    clustered,
+    coreset,
+    coreset_phases,
+    slab_phase,
+    slabbed,
+)
 from privfed.algorithms.private.grids import ROUNDS_SHARE
 from privfed.algorithms.private.kmeans import PrivateKMeans, begun
 from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.rounds import round_phase
-from privfed.algorithms.private.scale import frame_of, scale_phases, scaled
+from privfed.algorithms.private.scale import Scale, frame_of, scale_phases, scaled
+from privfed.core.asking.justified import GRID_FEATURES
 from privfed.core.asking.phases import Among, Phase, Phases
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Conversation, Setting
@@ -115,7 +123,8 @@ class PrivateSelection:
         rng, frame = np.random.default_rng(self.algorithm.seed), frame_of(setting)
         most, steps = self.algorithm.max_iter, self.algorithm.steps
         rounds = [round_phase(frame, k, most, steps.example(frame, k)).form for k in self.candidates]
-        return (*scale_phases(setting), *coreset_phases(frame, rng), Phase(Among(tuple(rounds)), 1, most))
+        cells = (*coreset_phases(frame, rng), slab_phase(frame, max(self.candidates)))
+        return (*scale_phases(setting), *cells, Phase(Among(tuple(rounds)), 1, most))
 
     def run(self, setting: Setting) -> Conversation[Selected]:
         """Ask for the coreset, choose on it, and refine.
@@ -128,8 +137,7 @@ class PrivateSelection:
         rng = np.random.default_rng(self.algorithm.seed)
         most = max(self.candidates)
         scale = yield from scaled(setting, most)
-        share = min(CORESET_SHARE, 1.0 - ROUNDS_SHARE - scale.spent)
-        found = yield from coreset(scale, most, rng, share, FILL)
+        found = yield from self._coreset(scale, rng)
         fits = [
             clustered(scale, found.points, found.weights, k, rng, found.doubtful) for k in self.candidates
         ]
@@ -144,6 +152,16 @@ class PrivateSelection:
         ]
         outcomes[place] = refined
         return Selected(k, tuple(index for _, index in tried), tuple(outcomes))
+
+    def _coreset(self, scale: Scale, rng: np.random.Generator) -> Conversation[Coreset]:
+        """Ask for a coreset, and where rows lie along a line for slabs across it, as a single fit does."""
+        most, for_slabs = max(self.candidates), WIDE_SHARE * (len(scale.center) > GRID_FEATURES)
+        share = min(CORESET_SHARE, 1.0 - ROUNDS_SHARE - scale.spent - for_slabs)
+        found = yield from coreset(scale, most, rng, share, FILL)
+        if not found.hashed or scale.spent + found.spent + WIDE_SHARE > 1.0 - ROUNDS_SHARE:
+            return found
+        slabs = yield from slabbed(scale, found, most)
+        return found if slabs is None else replace(slabs, spent=found.spent + slabs.spent)
 
     def _tried(self, found: Coreset, centers: FloatArray) -> tuple[FloatArray, float]:
         points, weights = found.points, found.weights
