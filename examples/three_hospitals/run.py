@@ -6,7 +6,7 @@ It makes certificates, identities and the list of parties, starts a SuperLink an
 process with a folder of its own, over TLS, known by its key), and a seventh node that nobody registered. It
 then fits dynamically weighted k-means over masked sums. On the way one ward's node is killed, and another one
 is so slow that its reply comes too late. At the end it prints what each party saw, from its own records, and
-compares the centroids with a fit in this process of the wards that took part.
+the centroids beside those of a fit in this process in which nobody is lost.
 
 Everything is in DIR (default: runs/three_hospitals): look into nodes/<ward>/node.toml and the logs in flwr/.
 Takes about five minutes on two cores: a message takes seconds, and a killed node is noticed after forty.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def stranger(folder: Path) -> Path:
 
 def run(out: Path) -> None:
     """Make the federation, run it, and print what each party saw."""
-    rows = wards()
+    rows, began = wards(), time.monotonic()
     file = make_local(out, rows, COLUMNS, superlink=f"127.0.0.1:{free_port()}", timeout=40.0, wait=180.0)
     print(f"made {out}: folders of {len(rows)} wards and the coordinator, certificates, the list of parties")
     with Processes(file) as running, FlowerEngine(out) as engine:
@@ -71,47 +72,74 @@ def run(out: Path) -> None:
         for folder in (*nodes_of(out), stranger(out / "stranger")):
             # The stranger is not checked before it starts, so that Flower is what keeps it out.
             running.start_node(folder, checked=folder.name != "stranger")
-        print("started the SuperLink, six nodes and a stranger; fitting over masked sums")
+        print("started the SuperLink, six nodes and a stranger; fitting over masked sums", flush=True)
 
         def watch(index: int, ask: Ask, total: Total) -> None:
             names = engine.members.names
-            print(
-                f"  sum {index} ({ask.purpose}): {', '.join(names[i] for i in total.contributors)}",
-                flush=True,
-            )
+            there = ", ".join(names[i] for i in total.contributors)
+            print(f"  {time.monotonic() - began:4.0f} s, sum {index} ({ask.purpose}): {there}", flush=True)
             if index == 1:
-                print("  -- the node of south-2 is killed")
+                print("         -- the node of south-2 is killed: Flower notices in 40 to 70 s", flush=True)
                 running.kill_node("south-2")
             if index == 3:
-                print("  -- the node of west-1 is held up for a minute")
+                print("         -- the node of west-1 is held up for a minute", flush=True)
                 running.hold("west-1", seconds=60.0)
 
         model = DWFKMeans(3, engine=engine, run_dir=out / "run", **WORDS)
         model.fit_clients(Clients.elsewhere(engine.members), watch=watch)
-        tell(out, model, engine)
-        refused = (out / "flwr" / "stranger.log").read_text(errors="replace")
-        print(f"the stranger: {'was never let in' if 'SuperNode ID' not in refused else 'WAS LET IN'}")
+        engine.end_fits()
+        print(f"\nWhat each party saw, from its own records in {out}:")
+        tell_superlink(out, model)
+        tell_coordinator(model, engine)
+        tell_wards(out, model)
+        compare(model)
 
 
-def tell(out: Path, model: DWFKMeans, engine: FlowerEngine) -> None:
-    """Print what each party saw, from its own records."""
-    print("\nthe SuperLink saw sealed bytes, to and from whom; and no question, total or answer")
+def tell_superlink(out: Path, model: DWFKMeans) -> None:
+    """Print what passed the SuperLink, and what it made of the stranger."""
+    traffic, names = model.federation_.traffic, model.federation_.setting.clients
+    print("\nThe SuperLink saw who sends how many bytes when; what is in them is sealed or masked:")
+    for i, name in enumerate(names):
+        print(f"  {name}: {traffic.down.get(i, 0):,} bytes down, {traffic.up.get(i, 0):,} up")
+    refused = (out / "flwr" / "stranger.log").read_text(errors="replace")
+    came = "SuperNode ID" in refused
+    print(f"  the stranger, with a key that nobody registered: {'WAS LET IN' if came else 'never let in'}")
+
+
+def tell_coordinator(model: DWFKMeans, engine: FlowerEngine) -> None:
+    """Print what the coordinator asked, and the totals that it opened."""
+    print("\nThe coordinator saw what it asked, and totals over wards; of no ward its answer:")
     asked = {one.index: question_from_bytes(one.question) for one in model.transcript_.of(Asked)}
-    print("the coordinator saw questions and totals over wards, and no ward's answer:")
     for total in model.transcript_.of(Summed):
         entries = ", ".join(f"{name} {array.shape}" for name, array in total.statistics.items())
-        print(f"  {type(asked[total.index]).__name__} of {len(total.contributors)} wards: {entries}")
+        kind = type(asked[total.index]).__name__
+        print(f"  sum {total.index}, {kind}, of {len(total.contributors)} wards: {entries}")
+    last = model.transcript_.of(Summed)[-1]
+    values = ", ".join(
+        f"{name} {np.round(array.to_numpy(), 1).tolist()}" for name, array in last.statistics.items()
+    )
+    print(f"  the last of them in full: {values}")
     for one in engine.faults:
-        print(f"  {one.client} gave no reply in stage {one.stage} of sum {one.number}: {one.what}")
-    print("each ward saw its own rows and what it was asked; its journal says:")
+        # Secure sums count from 1, as 0 is their set-up.
+        print(f"  {one.client} gave no reply to sum {one.number - 1}, stage {one.stage}: {one.what}")
+
+
+def tell_wards(out: Path, model: DWFKMeans) -> None:
+    """Print what the journal of each ward says."""
+    print("\nEach ward saw its own rows and the questions; its journal keeps what it gave:")
     for folder in nodes_of(out):
         (fit,) = Party(folder).journal.fits
-        print(f"  {folder.name}: {fit.answered} sums answered, {fit.losses} losses of others counted")
+        end = "closed, keys erased" if fit.closed else "still open: it was not there at the end"
+        print(f"  {folder.name}: {fit.answered} sums answered, {fit.losses} losses of others counted, {end}")
+
+
+def compare(model: DWFKMeans) -> None:
+    """Print the centroids beside those of a fit in this process with all wards all the time."""
     here = DWFKMeans(3, **WORDS).fit(list(wards().values()), client_names=list(wards()))
-    print(f"\ncentroids ({', '.join(COLUMNS)}); largest difference to a fit with all wards all the time:")
-    print(np.round(model.cluster_centers_, 2))
     order = [np.abs(here.cluster_centers_ - one).sum(axis=1).argmin() for one in model.cluster_centers_]
-    print(f"{np.abs(here.cluster_centers_[order] - model.cluster_centers_).max():.3f}")
+    print(f"\nCentroids ({', '.join(COLUMNS)}), and where nobody is lost:")
+    for found, other in zip(model.cluster_centers_, here.cluster_centers_[order], strict=True):
+        print(f"  {np.round(found, 2)}  {np.round(other, 2)}")
 
 
 def main() -> None:

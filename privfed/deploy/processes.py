@@ -92,8 +92,13 @@ def register(file: FederationFile, keys: Sequence[Path]) -> None:
             raise ProtocolError(f"the SuperLink does not take the key {key}: {said[-400:]}")
 
 
-def wait_until_open(address: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_open(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until a SuperLink listens.
+
+    Args:
+        address: where.
+        process: its process.
+        log: what it writes, for the message of an error.
 
     Raises:
         ProtocolError: it ended, or does not within a minute.
@@ -106,7 +111,7 @@ def wait_until_open(address: str, process: subprocess.Popen[bytes]) -> None:
                 return
         except OSError:
             time.sleep(0.2)
-    raise ProtocolError(f"the SuperLink does not listen at {address}; see its log.")
+    raise ProtocolError(f"the SuperLink does not listen at {address}; its log is {log}.")
 
 
 class Processes:
@@ -133,7 +138,7 @@ class Processes:
         home = self.file.folder / HOME
         make_folder(home)
         self.superlink = self._start("superlink", superlink_words(self.file, host), environment(home))
-        wait_until_open(self.file.superlink, self.superlink)
+        wait_until_open(self.file.superlink, self.superlink, home / "superlink.log")
         register(self.file, keys)
 
     def start_node(self, folder: Path, *, launcher: bool = True, checked: bool = True) -> None:

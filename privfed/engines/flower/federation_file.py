@@ -54,6 +54,8 @@ class FederationFile:
         Raises:
             ArgumentError: the file is missing, or a key or value is not known.
         """
+        # Flower's commands run in a folder of their own.
+        folder = folder.absolute()
         path = folder / FILE
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -97,5 +99,5 @@ def _words(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
     words: dict[str, Any] = {name: table[name] for name in ("superlink", "timeout", "wait") if name in table}
     for name, usual in (("coordinator", "coordinator"), ("parties", "parties"), ("root_certificates", None)):
         given = table.get(name, usual)
-        words[name] = None if given is None else (folder / given).absolute()
+        words[name] = None if given is None else folder / given
     return words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -81,7 +82,7 @@ def submitted(file: FederationFile) -> Callable[[Path], subprocess.Popen[bytes] 
             words, env=environment(home), cwd=home, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            said = " ".join((done.stdout + done.stderr).split())[-600:]
+            said = " ".join(re.sub("[\u2500-\u257f]", " ", done.stdout + done.stderr).split())[-600:]
             raise RunLostError(f"flwr run started none at the SuperLink {file.superlink}: {said}")
 
     return submit

@@ -89,7 +89,7 @@ def test_statistics_and_the_number_of_clusters_are_the_same(engine: FlowerEngine
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"), [("advertise", 0), ("prepare", 0), ("collect", 2), ("unmask", 2), ("collect", 3)]
+    ("stage", "number"), [("advertise", 0), ("prepare", 1), ("collect", 2), ("unmask", 2), ("collect", 3)]
 )
 def test_a_node_killed_in_a_stage_is_a_dropout(
     stage: str, number: int, running: Processes, engine: FlowerEngine, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,19 @@ def test_certificates_hold_for_the_hosts_that_were_named(tmp_path: Path) -> None
         assert stat.S_IMODE((tmp_path / secret).stat().st_mode) == 0o600
 
 
+def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's commands run elsewhere: no path of theirs may start there."""
+    pytest.importorskip("flwr")
+    federation(tmp_path / "fed")
+    monkeypatch.chdir(tmp_path)
+    file = FederationFile.read(Path("fed"))
+    words = superlink_words(file, "127.0.0.1")
+    paths = [Path(words[i + 1]) for i, word in enumerate(words) if word.startswith("--ssl")]
+    assert len(paths) == 3
+    monkeypatch.chdir("/")
+    assert all(path.is_file() for path in (*paths, file.parties)) and file.coordinator.is_dir()
+
+
 def test_a_superlink_serves_other_machines_with_tls_and_known_nodes_only(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     folder = federation(tmp_path / "fed", 1)
