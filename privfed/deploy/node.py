@@ -57,7 +57,7 @@ def run_node(
     home = folder / HOME
     make_folder(home)
     # A signal becomes an exception, so that what was started is ended.
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, stop)
     started: list[subprocess.Popen[bytes]] = []
     try:
         env = environment(home)
@@ -94,7 +94,8 @@ def _launch(home: Path, started: list[subprocess.Popen[bytes]]) -> Path:
     return commands
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def stop(number: int, frame: FrameType | None) -> None:
+    """Handle a signal: end this process by an exception, so that what it started is ended, too."""
     raise SystemExit(0)
 
 

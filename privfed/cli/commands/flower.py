@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from privfed.deploy.certificates import (
     write_node_key,
 )
 from privfed.deploy.folders import COORDINATOR, make_local, new_party, write_app, write_node
-from privfed.deploy.node import run_node
+from privfed.deploy.node import run_node, stop
 from privfed.deploy.processes import Processes, register
 from privfed.deploy.simulating import simulated
 from privfed.engines.flower import FlowerEngine
@@ -140,6 +141,7 @@ def node(folder: Path, superlink: str, root_certificates: Path | None, plain: bo
 )
 def superlink(folder: Path, listen: str, keys: tuple[Path, ...]) -> None:
     """Run Flower's SuperLink for the federation in FOLDER: offline, with TLS, for nodes with these keys."""
+    signal.signal(signal.SIGTERM, stop)
     with Processes(FederationFile.read(folder)) as running:
         running.start_superlink(keys, listen)
         click.echo(f"the SuperLink listens at {listen}, for {len(keys)} nodes; stop it with Ctrl-C.")

@@ -153,7 +153,7 @@ def test_a_run_that_is_lost_is_resumed_with_the_same_journals(
     assert len(Journal(own, read_identity(own)).fits) == 1
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("protocol", "trips"),
     [
