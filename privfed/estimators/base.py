@@ -17,6 +17,8 @@ from sklearn.utils.validation import validate_data
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.core.asking.together import stacked
 from privfed.core.federation import Federation, Watcher
+from privfed.core.record.records import question_of
+from privfed.core.record.transcript import Asked
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.stored.messages import Array
 from privfed.core.values.domain import FloatArray
@@ -51,6 +53,7 @@ from privfed.metrics.named import checked, following
 from privfed.metrics.phases import AskedMetric
 from privfed.numerics.distances import squared_distances
 from privfed.numerics.kernels.steps import assign
+from privfed.questions.ranges import SMALLEST
 
 
 @parameters
@@ -144,10 +147,24 @@ class FederatedClusterer(
 
         Warns:
             ConvergenceWarning: the run has a stop rule, but none ended it.
+            UserWarning: no domain is declared, and all values are too small for the ranges that are found.
         """
         self._fit_clients(clients, resume, watch)
         self._warn_unconverged()
+        self._warn_tiny()
         return self
+
+    def _warn_tiny(self) -> None:
+        """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
+        if self.domain is not None or self.privacy is not None or not self.cluster_centers_.any():
+            return
+        ranges = question_of(self.transcript_.of(Asked)[-1]).ranges
+        if max(np.abs(ranges.low).max(), np.abs(ranges.high).max()) <= SMALLEST:
+            message = (
+                f"all values lie within {SMALLEST:.2g} of zero, below which no ranges are found, so that "
+                "the start and the grid of sums are coarse: declare domain=, or scale rows (FederatedScaler)."
+            )
+            warnings.warn(message, stacklevel=4)
 
     def _warn_unconverged(self) -> None:
         if self.converged_ is False:

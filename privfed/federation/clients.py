@@ -92,6 +92,8 @@ def check_given(X: Any) -> None:
             f"X is {type(X).__name__!r}; pass a list with one array a client, or one array with groups=. "
             "privfed.data.load_clients(path).arrays is such a list, from a file."
         )
+    if np.ma.is_masked(X):
+        raise DataError("X holds masked values; drop or impute these rows.")
     if is_client_list(X):
         return
     if isinstance(X, list | tuple) and len({len(one) for one in X if hasattr(one, "__len__")}) > 1:
@@ -202,10 +204,13 @@ def _checked_names(names: Iterable[Any]) -> tuple[str, ...]:
 
 def _table(X: Any, name: str) -> FloatArray:
     # This replaces scikit-learn's check, whose messages quote values.
+    if np.ma.is_masked(X):
+        # numpy would take what is masked for values.
+        raise DataError(f"client {name}: the data holds masked values; drop or impute these rows.")
     try:
         table = np.asarray(X)
         rows = np.asarray(table, dtype=np.float64) if table.dtype.kind in "buifO" else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         rows = None
     if rows is None:
         raise DataError(f"client {name}: all values must be numbers; encode or drop the other columns.")

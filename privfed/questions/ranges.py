@@ -34,6 +34,9 @@ LARGEST = 2.0**50
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -20, 50
 """Exponents of the bins' edges; magnitudes below 2**SMALLEST_EXPONENT share one bin."""
 
+SMALLEST = 2.0**SMALLEST_EXPONENT
+"""Where the bin around zero ends: of smaller values no narrower ranges are found."""
+
 ROW_BINS = 41
 _MAX_BINS = 1 << 13
 _SLACK = 1.0 + 2.0**-20

@@ -48,6 +48,17 @@ def changed(row: int, column: int, value: float) -> Callable[[Clients], list[Any
         pytest.param(with_client([[1.0, 2.0], [3.0]]), "client 1: all values must be numbers", id="ragged"),
         pytest.param(changed(2, 1, np.nan), "client 1: the data holds NaN or infinity", id="nan"),
         pytest.param(changed(0, 0, -np.inf), "client 1: the data holds NaN or infinity", id="infinity"),
+        pytest.param(
+            with_client(np.ma.masked_greater(np.array([[1.0, 99.0]]), 9.0)),
+            "client 1: the data holds masked values",
+            id="masked",
+        ),
+        pytest.param(
+            lambda blobs: np.ma.masked_greater(np.concatenate(blobs), 0.0),
+            "X holds masked values",
+            id="masked-table",
+        ),
+        pytest.param(with_client([[10**400, 1.0]]), "client 1: all values must be numbers", id="too-large"),
         pytest.param(with_client([["a", 1.0]]), "client 1: all values must be numbers", id="text"),
         pytest.param(
             with_client(np.array([["a", 1.0]], dtype=object)),
@@ -302,3 +313,19 @@ def test_the_remedies_for_other_kinds_of_data_work(tmp_path: Path) -> None:
     model.fit(load_clients(tmp_path / "c.csv", group="who").arrays)
     model.fit([ROWS[:, 0].reshape(-1, 1), ROWS[:3, 0].reshape(-1, 1)])
     assert model.n_features_in_ == 1
+
+
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_values_below_the_finest_ranges_are_a_warning_that_a_domain_remedies(
+    protocol: str, blobs: Clients
+) -> None:
+    tiny = [1e-9 * rows for rows in blobs]
+    words: dict[str, Any] = {"protocol": protocol, "random_state": 0}
+    with pytest.warns(UserWarning, match=r"all values lie within 9\.5e-07 of zero.*declare domain="):
+        DWFKMeans(3, **words).fit(tiny)
+    most = max(float(np.abs(rows).max()) for rows in blobs)
+    declared = DWFKMeans(3, domain=Box(-1e-9 * most, 1e-9 * most), **words).fit(tiny)
+    usual = DWFKMeans(3, domain=Box(-most, most), **words).fit(blobs)
+    np.testing.assert_allclose(1e9 * declared.cluster_centers_, usual.cluster_centers_, rtol=1e-3, atol=1e-3)
+    # Zeros are what they are.
+    DWFKMeans(1, **words).fit([np.zeros((5, 2)) for _ in range(4)])
