@@ -3,7 +3,9 @@
 Flower starts `flwr-clientapp`, found by PATH, for every message: seconds of imports, and it runs the code
 that whoever submitted the run wrote. In a node's environment that name is a stub of ours instead. It hands
 its arguments to this process, which forks; the fork does what Flower's command does, except that the app is
-not taken from the run: it is `privfed.engines.flower.client_app`, as it is installed on this machine.
+not taken from the run: it is `privfed.engines.flower.client_app`, as it is installed on this machine. A run
+may call itself of another type, for which Flower's node starts another command, with the run's code: these
+are stubs that do nothing.
 
 It leans on two names in Flower's `run_clientapp` module, which are private; it is tested with `TESTED`, and
 refuses to start where they are not as they were there.
@@ -33,6 +35,9 @@ TESTED = "1.41.0"
 COMMAND, FOLDER, SOCKET = "flwr-clientapp", "launcher", "socket"
 _LONGEST = 1 << 16
 
+CLOSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+"""Flower's commands for tasks of other types, which a run, or who runs the SuperLink, chooses."""
+
 _MODULE = "flwr.supernode.runtime.run_clientapp"
 _NAMES = {"install_from_fab": 3, "get_load_client_app_fn": 3}
 """Private names that are replaced, and how many parameters each has."""
@@ -54,6 +59,7 @@ with socket.socket(socket.AF_UNIX) as pipe:
     said = pipe.recv(1)
 sys.exit(said[0] if said else 1)
 """
+_CLOSED_STUB = "#!/bin/sh\nexit 1\n"
 
 
 def unsupported() -> str:
@@ -66,11 +72,13 @@ def unsupported() -> str:
         found = vars(module).get(name)
         if not callable(found) or len(inspect.signature(found).parameters) != parameters:
             return f"flwr {installed} has another {name}"
+    if set(import_module("flwr.supercore.constant").TASK_TYPE_TO_COMMAND.values()) != {COMMAND, *CLOSED}:
+        return f"flwr {installed} has other types of tasks"
     return "this system cannot fork" if sys.platform == "win32" else ""
 
 
 def write_stub(folder: Path) -> Path:
-    """Write the stub of Flower's command; return the folder that goes first on a node's PATH.
+    """Write the stubs of Flower's commands; return the folder that goes first on a node's PATH.
 
     Args:
         folder: of the launcher, one a node.
@@ -83,9 +91,10 @@ def write_stub(folder: Path) -> Path:
         raise ArgumentError(f"{path} is too long for a socket (100 bytes); move the party.")
     commands = folder / "bin"
     make_folder(commands)
-    stub = commands / COMMAND
-    stub.write_text(_STUB.format(python=sys.executable, path=str(path)), encoding="utf-8")
-    stub.chmod(0o700)
+    texts = dict.fromkeys(CLOSED, _CLOSED_STUB)
+    for name, text in {**texts, COMMAND: _STUB.format(python=sys.executable, path=str(path))}.items():
+        (commands / name).write_text(text, encoding="utf-8")
+        (commands / name).chmod(0o700)
     return commands.absolute()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,6 +17,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
+from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
 from privfed import DWFKMeans
@@ -25,7 +29,7 @@ from privfed.engines.flower.client_app import client_app, folder_of
 from privfed.engines.flower.grid import QUERY, GridNetwork, packed, unpacked
 from privfed.engines.flower.network import EXPIRED
 from privfed.engines.flower.relay import relay
-from privfed.engines.flower.running import DrivenRun
+from privfed.engines.flower.running import DrivenRun, environment
 from privfed.errors import ArgumentError, MessageError, ProtocolError
 from tests.engines.flower.federations import WORDS, assert_same, federation, here
 from tests.engines.flower.networks import Folders
@@ -140,3 +144,18 @@ def test_the_launcher_knows_the_release_that_it_was_tested_with(monkeypatch: pyt
     monkeypatch.undo()
     monkeypatch.setattr("flwr.supernode.runtime.run_clientapp.install_from_fab", lambda fab: None)
     assert launcher.unsupported() == f"flwr {launcher.TESTED} has another install_from_fab"
+    monkeypatch.undo()
+    monkeypatch.setitem(TASK_TYPE_TO_COMMAND, "another", "flwr-another")  # type: ignore[misc]
+    assert launcher.unsupported() == f"flwr {launcher.TESTED} has other types of tasks"
+
+
+@pytest.mark.parametrize("kind", TASK_TYPE_TO_COMMAND, ids=str)
+def test_a_run_of_any_type_starts_no_command_of_flowers_on_a_node(kind: str, tmp_path: Path) -> None:
+    # Whoever submits a run says of which type it is: Flower's node starts that type's command, with its code.
+    commands, name = launcher.write_stub(tmp_path), TASK_TYPE_TO_COMMAND[TaskType(kind)]
+    path = os.pathsep.join([str(commands), environment(tmp_path)["PATH"]])
+    assert shutil.which(name, path=environment(tmp_path)["PATH"])
+    assert shutil.which(name, path=path) == str(commands / name)
+    # Nobody serves the socket here, so that the one stub with a task fails too.
+    done = subprocess.run([commands / name, "--token", "t"], capture_output=True, check=False)
+    assert done.returncode == 1 and not done.stdout
