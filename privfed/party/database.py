@@ -39,11 +39,11 @@ CREATE TABLE starts (
     data_set TEXT NOT NULL, cells BLOB NOT NULL, PRIMARY KEY (data_set, cells)
 );
 CREATE TABLE peers (
-    public BLOB PRIMARY KEY, counter INTEGER NOT NULL, head BLOB NOT NULL
+    public BLOB NOT NULL, counter INTEGER NOT NULL, head BLOB NOT NULL, met INTEGER NOT NULL,
+    PRIMARY KEY (public, counter)
 );
-CREATE TRIGGER peers_go_on BEFORE UPDATE ON peers
-    WHEN NEW.public IS NOT OLD.public OR NEW.counter < OLD.counter
-        OR (NEW.counter = OLD.counter AND NEW.head IS NOT OLD.head)
+CREATE TRIGGER peers_go_on BEFORE DELETE ON peers
+    WHEN NOT EXISTS (SELECT 1 FROM peers WHERE public = OLD.public AND counter > OLD.counter)
     BEGIN SELECT RAISE(ABORT, 'a peer never goes back'); END;
 CREATE TRIGGER entries_in_order BEFORE INSERT ON entries
     WHEN NEW.counter IS NOT (SELECT COALESCE(MAX(counter), 0) + 1 FROM entries)
@@ -74,7 +74,7 @@ _FORM = "".join(
         _frozen("entries", "UPDATE", "DELETE"),
         _frozen("fits", "DELETE"),
         _frozen("starts", "UPDATE", "DELETE"),
-        _frozen("peers", "DELETE"),
+        _frozen("peers", "UPDATE"),
         f"PRAGMA user_version = {VERSION};",
     )
 )

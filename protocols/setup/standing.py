@@ -2,8 +2,10 @@
 
 A client that goes on from an older copy of its journal has forgotten what it answered, paid and lost. Its
 peers have not: each keeps, over all its fits, the highest counter of every party that it met, and refuses a
-list in which one stands further back, or elsewhere at the same counter. An older copy that has made more
-entries than its peers saw before they meet it again is not noticed.
+list in which one stands further back, or elsewhere at the same counter. Several set-ups may run at once, and
+their lists come in any order: what counts is what a party knew when it advertised for this one, as its own
+entry in the list says. An older copy that has made more entries than its peers saw before they meet it again
+is not noticed; one that is put in place while a set-up waits for its list, at the next.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ def check_journals(identity: Signer, agreement: Agreement, me: int, clients: tup
     if not isinstance(identity, Remembering):
         return
     keys = agreement.registry.clients
-    back = identity.meets({keys[one.client]: read(one.standing) for one in clients if one.client != me})
+    shown = {one.client: read(one.standing) for one in clients}
+    since = shown.pop(me).counter
+    back = identity.meets({keys[client]: standing for client, standing in shown.items()}, since)
     if back is not None:
         raise PolicyError(f"journal:{keys.index(back)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError, Re
 from privfed.party.identity import OwnIdentity, write_identity
 from privfed.party.joining import Party
 from privfed.party.journal import Journal
+from privfed.party.peers import AT_ONCE
 from privfed.protocols import Masked
 from privfed.protocols.masked.session import MaskedSession
 from privfed.protocols.setup.advertising import advertise_request, signed_roster
@@ -94,7 +96,7 @@ def test_fits_follow_each_other_and_all_journals_are_remembered(tmp_path: Path) 
     for me, journal in some(enumerate(journals)):
         # What was shown last is known, so that one further back is named.
         others = {public: Standing(1, bytes(32)) for i, public in enumerate(parties.public) if i != me}
-        assert journal.identity.meets(others) == min(others, key=list(others).index)
+        assert journal.identity.meets(others, journal.head.counter) == min(others, key=list(others).index)
 
 
 def test_an_older_copy_of_a_whole_folder_is_refused_by_all_others(tmp_path: Path) -> None:
@@ -115,14 +117,88 @@ def test_an_older_copy_of_a_whole_folder_is_refused_by_all_others(tmp_path: Path
 
 def test_a_journal_that_went_on_otherwise_is_refused_too(tmp_path: Path) -> None:
     parties = Parties(tmp_path)
-    mine, other = Party(tmp_path / "a").journal.identity, parties.public[1]
-    assert mine.meets({other: Standing(5, b"x" * 32)}) is None
-    assert mine.meets({other: Standing(5, b"x" * 32)}) is None
-    assert mine.meets({other: Standing(5, b"y" * 32)}) == other
+    journal, other = Party(tmp_path / "a").journal, parties.public[1]
+
+    def meets(public: bytes, standing: Standing) -> bytes | None:
+        return journal.identity.meets({public: standing}, journal.head.counter)
+
+    assert meets(other, Standing(5, b"x" * 32)) is None
+    assert meets(other, Standing(5, b"x" * 32)) is None
+    assert meets(other, Standing(5, b"y" * 32)) == other
     # A journal that is not shown any more is missing.
-    assert mine.meets({other: Standing()}) == other
-    assert mine.meets({parties.public[2]: Standing()}) is None
-    assert mine.meets({other: Standing(6, b"y" * 32)}) is None
+    assert meets(other, Standing()) == other
+    assert meets(parties.public[2], Standing()) is None
+    assert meets(other, Standing(6, b"y" * 32)) is None
+
+
+def begun(parties: Parties, nonce: int) -> tuple[MaskedSession, list[Client], Any]:
+    """Take a set-up to its list, which is not sent yet."""
+    agreement = parties.agreement(nonce)
+    clients, session = parties.clients(agreement), MaskedSession(agreement, SERVER)
+    driven(session.open(), clients)
+    return session, clients, agreement
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@pytest.mark.few(3)
+def test_set_ups_of_the_same_parties_at_once_do_not_refuse_each_other(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The lists of set-ups that began one after the other come in any order."""
+    parties = Parties(tmp_path)
+    parties.fit(9)
+    started = [begun(parties, nonce) for nonce in range(3)]
+    for place in order:
+        session, clients, _ = started[place]
+        assert driven(session.sum(question(), 0, 0, (0,)), clients).contributors == (0, 1, 2, 3)
+    # Whoever stands further back is still noticed, at the next set-up of all.
+    journal = Party(tmp_path / "a").journal
+    for public in some(parties.public[1:]):
+        assert journal.identity.meets({public: Standing(1, bytes(32))}, journal.head.counter) == public
+
+
+def test_two_fits_whose_set_ups_overlap_step_by_step_both_end(tmp_path: Path) -> None:
+    """Each client hears the two lists in another order, while the fits go on."""
+    parties = Parties(tmp_path)
+    fits = [begun(parties, nonce)[:2] for nonce in range(2)]
+    steps = [session.sum(question(), 0, 0, (0,)) for session, _ in fits]
+    exchanges = [next(one) for one in steps]
+    replies: list[list[tuple[int, bytes]]] = [[], []]
+    for client in range(N):
+        for fit in (0, 1) if client % 2 else (1, 0):
+            replies[fit].append((client, fits[fit][1][client].handle(exchanges[fit].requests[client])))
+    for fit in (0, 1):
+        exchange = steps[fit].send(replies[fit])
+        with pytest.raises(StopIteration) as ended:
+            while True:
+                heard = [(i, fits[fit][1][i].handle(data)) for i, data in exchange.requests.items()]
+                exchange = steps[fit].send(heard)
+        assert ended.value.value.contributors == (0, 1, 2, 3)
+
+
+def test_an_older_copy_is_refused_although_set_ups_ran_at_once(tmp_path: Path) -> None:
+    parties = Parties(tmp_path)
+    shutil.copytree(tmp_path / "b", tmp_path / "copy")
+    started = [begun(parties, nonce)[:2] for nonce in range(2)]
+    for session, clients in reversed(started):
+        driven(session.sum(question(), 0, 0, (0,)), clients)
+    shutil.rmtree(tmp_path / "b")
+    (tmp_path / "copy").rename(tmp_path / "b")
+    with pytest.raises(RefusedError, match="older copy of its journal"):
+        parties.fit(2)
+
+
+def test_a_set_up_that_waited_through_too_many_others_counts_the_lowest_that_is_known(tmp_path: Path) -> None:
+    parties = Parties(tmp_path)
+    journal, other = Party(tmp_path / "a").journal, parties.public[1]
+    since = journal.head.counter
+    journal.begin(parties.agreement(0), 0, "rows", ANYTHING)
+    for counter in range(10, 10 + 2 * AT_ONCE):
+        assert journal.identity.meets({other: Standing(counter, bytes(32))}, journal.head.counter) is None
+    lowest = 10 + AT_ONCE
+    assert journal.identity.meets({other: Standing(lowest - 1, bytes(32))}, since) == other
+    assert journal.identity.meets({other: Standing(lowest, bytes(32))}, since) is None
+    assert journal.identity.meets({other: Standing(lowest, bytes(32))}, journal.head.counter) == other
 
 
 def test_a_coordinator_cannot_show_another_standing(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def to_the_list(parties: Parties, agreement: Agreement) -> bytes:
 def known(folder: Path) -> dict[bytes, Standing]:
     """Return where a party remembers its peers' journals to stand."""
     with Party(folder).journal._database.transaction() as database:
-        rows = database.execute("SELECT public, counter, head FROM peers").fetchall()
+        rows = database.execute("SELECT public, counter, head FROM peers ORDER BY counter").fetchall()
     return {public: Standing(counter, head) for public, counter, head in rows}
 
 
@@ -75,8 +75,8 @@ def test_killed_before_any_statement_peers_are_known_with_the_list_or_not(tmp_pa
         assert is_joined(joined(folder, agreement, parties.policy).handle(listed))
         assert set(known(folder)) == {*parties.public[1:]}
         # What is known refuses an older copy.
-        identity = Party(folder).journal.identity
-        assert identity.meets({parties.public[1]: Standing(0, bytes(32))}) == parties.public[1]
+        journal, peer = Party(folder).journal, parties.public[1]
+        assert journal.identity.meets({peer: Standing(0, bytes(32))}, journal.head.counter) == peer
         codes.append(code)
         if code == SURVIVED:
             break

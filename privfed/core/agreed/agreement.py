@@ -53,11 +53,13 @@ class Remembering(Protocol):
     def standing(self) -> Standing:
         """Return where the party's journal stands now."""
 
-    def meets(self, peers: Mapping[bytes, Standing]) -> bytes | None:
+    def meets(self, peers: Mapping[bytes, Standing], since: int) -> bytes | None:
         """Remember where the journals of others stand; return the key of one that stands further back.
 
         Args:
-            peers: public key -> where that party's journal stands, as it signed.
+            peers: public key -> where that party's journal stood at a set-up, as it signed.
+            since: number of entries that this party's own journal had at that set-up. What it met only after
+                may have been shown there later: several set-ups may run at once.
         """
 
 
