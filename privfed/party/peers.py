@@ -74,8 +74,9 @@ class JournalIdentity:
 def _back(known: list[_Met], now: Standing, since: int) -> bool:
     """Say whether a journal is not the one that was known, or not what came of it.
 
-    Where it stood is compared with what was known when this party advertised: two set-ups may run at once, and
-    the list of the later one may come first. Where more was met since than is remembered, the lowest counts.
+    Where it stood is compared with what was known when this party advertised: two set-ups may run at once,
+    and the list of the later one may come first. Where more was met since than is remembered, the lowest of
+    it counts.
     """
     lowest = min(one.standing.counter for one in known) if len(known) == AT_ONCE else 0
     return any(
