@@ -111,9 +111,10 @@ REMEDIES = {
         "questions in a federation of their own (pass the clients' arrays, or Federation.again)"
     ),
     "policy:losses": (
-        "More clients were lost in this fit than its terms allow, and whoever reads a total with a client "
-        "and one without learns that client's answer: agree on more, as Masked(losses=...), and resume the "
-        "fit; or claim differential privacy, under which there is no limit"
+        "More clients were lost in this fit than its terms allow: in so many sums the lost were others than "
+        "before, and whoever reads a total with a client and one without learns that client's answer. Agree "
+        "on as many as the fit may have sums with losses, as Masked(losses=...), and resume it "
+        "(docs/party.md has the calculation); or claim differential privacy, under which there is no limit"
     ),
     "totals:missed": (
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "

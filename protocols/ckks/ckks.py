@@ -41,8 +41,10 @@ class CKKS(ClientOpenedSum):
     Args:
         honest: fewest clients in a total; clients refuse to open a total of fewer.
         repeats: how often in a fit a client contributes again to a sum whose total it never got.
-        losses: how often clients may be lost in a fit, over all its set-ups, before it ends; by default a
-            tenth of the clients, and at least three. It does not bind under differential privacy.
+        losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
+            it ends: the totals are then over at most one more sets of clients, whose differences show single
+            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            does not bind under differential privacy.
     """
 
     name = "ckks"

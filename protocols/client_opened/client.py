@@ -184,7 +184,7 @@ class GroupClient:
         self._replica.tell(sealed.index, total_of(attempt, opened))
         pending = group.pending if group.pending > sealed.number else 0
         lost = set(attempt.cohort) - set(opened.contributors)
-        counted = losses.after_total(group.losses, attempt.cohort, lost, self._agreement.configuration)
+        counted = losses.after_total(group.losses, attempt.cohort, lost)
         changed = {"opened": sealed.index, "pending": pending, "losses": counted}
         return msgspec.structs.replace(group, head=next_head(attempt.header, opened.integers), **changed)
 
@@ -198,7 +198,7 @@ class GroupClient:
         if self._scheme.whole:
             # Whom the request calls lost is in no total any more; elsewhere each total says who is in it.
             lost = set(attempt.cohort) - set(attempt.members)
-            counted = losses.after_total(counted, attempt.cohort, lost, configuration)
+            counted = losses.after_total(counted, attempt.cohort, lost)
         return msgspec.structs.replace(group, losses=losses.checked(counted, configuration))
 
     def _contribute(

@@ -85,7 +85,7 @@ class State(_Hidden, frozen=True):
     @property
     def losses_so_far(self) -> int:
         """How often clients were lost so far; a party's journal keeps it over all its fits."""
-        return (self.losses if self.group is None else self.group.losses).count
+        return (self.losses if self.group is None else self.group.losses).over_fits
 
 
 def closed(state: State) -> State:

@@ -41,8 +41,10 @@ class GroupMasked(ClientOpenedSum):
             assumed to have the same share. By default a tenth, one more where that costs nothing.
         honest: fewest honest clients in a sum; by default about half of the honest ones.
         repeats: how often in a fit a sum may be asked again without clients that were lost.
-        losses: how often clients may be lost in a fit, over all its set-ups, before it ends; by default a
-            tenth of the clients, and at least three. It does not bind under differential privacy.
+        losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
+            it ends: the totals are then over at most one more sets of clients, whose differences show single
+            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            does not bind under differential privacy.
     """
 
     name = "group-masked"

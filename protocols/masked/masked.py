@@ -52,9 +52,10 @@ class Masked:
             In cohorts of at most 200 the clients enforce it; in larger ones they enforce only `honest`.
         dropouts: share of a cohort above 200 clients that may be lost in one sum; a larger share needs
             more neighbours. Smaller cohorts tolerate the loss of almost half.
-        losses: how often clients may be lost in a fit, over all its set-ups, before it ends: two totals that
-            differ by a client show its answer, and a server can invent losses. By default a tenth of the
-            clients, and at least three. It does not bind under differential privacy.
+        losses: in how many sums of a fit, over all its set-ups, other clients may be lost than before, until
+            it ends: the totals are then over at most one more sets of clients, whose differences show single
+            answers, and a server can invent losses. By default a tenth of the clients, and at least three. It
+            does not bind under differential privacy.
         verified: whether every client gets every total, checks it, and answers only the question that its own
             run of the algorithm asks next. While no client colludes with the server, totals, who is in them
             and their order are then exact but for 2^-64; a client that gives the server the clients' secret

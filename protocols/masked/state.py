@@ -176,7 +176,7 @@ class State(_Hidden, frozen=True):
     @property
     def losses_so_far(self) -> int:
         """How often clients were lost so far; a party's journal keeps it over all its fits."""
-        return (self.losses if self.keys is None else self.keys.losses).count
+        return (self.losses if self.keys is None else self.keys.losses).over_fits
 
 
 def closed(state: State) -> State:
@@ -185,7 +185,7 @@ def closed(state: State) -> State:
     if keys is None:
         return msgspec.structs.replace(state, fit=b"", key=b"")
     # A sum that was answered and never opened counts: whom it left out is not known.
-    losses = Losses(keys.losses.count + (keys.pending is not None), keys.losses.away)
+    losses = msgspec.structs.replace(keys.losses, count=keys.losses.count + (keys.pending is not None))
     counts = {"answered": keys.answered, "losses": losses, "begun": state.begun}
     return State(agreement=state.agreement, past=keys.chain.passed(), **counts)  # type: ignore[arg-type]
 

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privfed import Box, DWFKMeans, Privacy, Simulation
 from privfed.core.agreed.configuration import Configuration
@@ -18,7 +20,7 @@ from privfed.protocols import Masked
 from privfed.protocols.masked.round_state import RoundState
 from privfed.protocols.masked.state import closed
 from privfed.protocols.setup.advertising import advertise_request
-from privfed.protocols.setup.losses import Losses, after_sum, begun, unopened
+from privfed.protocols.setup.losses import Losses, after_sum, after_total, begun, unopened
 from privfed.testing.vectors import Sums
 from tests.protocols.sparse import small_graphs
 
@@ -61,15 +63,17 @@ def test_two_equal_sums_with_one_client_lost_are_bounded_by_the_signed_number() 
     assert len(run.transcript.totals()) == 1 + singled_out
 
 
-def test_clients_that_stay_away_count_once_and_many_that_return_together_do_not() -> None:
-    run = Sums(Masked(losses=5, colluders=1), N)
+def test_clients_that_are_lost_together_count_once_and_once_more_when_some_are_back() -> None:
+    run = Sums(Masked(losses=3, colluders=1), N)
     assert not refused(run)
     away = [Fault(i, stage) for i in (0, 1, 2) for stage in ("prepare", "collect")]
     assert not refused(run, *away) and not refused(run, *away)
-    assert max(counts(run)) == 3
-    # Three of them are at least c + 2.
+    assert max(counts(run)) == 1
+    # Others are lost while one is back: the set is another, and one total shows one difference.
+    assert not refused(run, *away[2:], Fault(7, "collect"))
+    assert {counts(run)[i] for i in range(3, N) if i != 7} == {2}
     assert not refused(run)
-    assert {counts(run)[i] for i in range(3, N)} == {3}
+    assert max(counts(run)) == 3
 
 
 def test_a_list_that_leaves_out_who_was_prepared_before_counts_too() -> None:
@@ -83,6 +87,8 @@ def test_clients_in_no_list_from_the_beginning_do_not_count() -> None:
     assert not refused(run, Fault(4, "advertise"))
     assert not refused(run)
     assert max(run.state(i).keys.losses.count for i in range(N) if i != 4) == 0
+    # Other fits may have had it: over all fits it counts.
+    assert {run.state(i).losses_so_far for i in range(N) if i != 4} == {1}
 
 
 @pytest.mark.parametrize("kind", ["drop", "lost-reply"])
@@ -131,6 +137,32 @@ def test_who_was_lost_in_one_cohort_returns_only_in_a_cohort_of_its_own() -> Non
     assert counted == Losses(1, (1,))
     assert after_sum(counted, (1, 4, 5), [], MANY) == Losses(2, ())
     assert unopened(counted, MANY).count == 2
+
+
+@given(st.lists(st.frozensets(st.integers(0, 5), max_size=3), min_size=1, max_size=12))
+def test_the_totals_of_a_fit_are_over_at_most_one_more_set_than_is_counted(
+    lost: list[frozenset[int]],
+) -> None:
+    """Law: rank of the differences of the sets that totals are over <= count."""
+    counted = begun(Losses(), [])
+    for one in lost:
+        counted = after_total(counted, range(6), one)
+    present = np.array([[i not in one for i in range(6)] for one in (frozenset[int](), *lost)], dtype=float)
+    assert len({*lost, frozenset[int]()}) <= counted.count + 1
+    assert np.linalg.matrix_rank(present[1:] - present[0]) <= counted.count
+    # Whoever loses nobody, or the same again, spends nothing.
+    assert after_total(counted, range(6), counted.away or ()) == counted
+
+
+@given(st.lists(st.tuples(st.frozensets(st.integers(0, 5), min_size=3), st.booleans()), max_size=12))
+def test_a_client_that_is_lost_for_good_counts_once_in_whatever_cohorts(
+    cohorts: list[tuple[frozenset[int], bool]],
+) -> None:
+    counted, gone = begun(Losses(), []), False
+    for cohort, loses in cohorts:
+        gone = gone or (loses and 0 in cohort)
+        counted = after_total(counted, cohort, {0} & cohort if gone else ())
+    assert counted.count == gone
 
 
 def test_privacy_has_no_limit() -> None:
@@ -206,10 +238,10 @@ def test_nobody_but_the_coordinator_begins_a_fit_and_an_old_request_begins_none(
 def test_on_a_sparse_graph_everybody_counts_all_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of ten neighbours, six must be there: no three losses cut a client off, whatever graph is drawn.
     small_graphs(monkeypatch, 10)
-    run = Sums(Masked(losses=2, colluders=0), 14)
+    run = Sums(Masked(losses=1, colluders=0), 14)
     assert not refused(run)
     assert not refused(run, Fault(3, "collect"), Fault(9, "collect"))
-    assert {count for i, count in enumerate(counts(run)) if i not in (3, 9)} == {2}
+    assert {count for i, count in enumerate(counts(run)) if i not in (3, 9)} == {1}
     # Whom a client shares with makes no difference: one more is too many for each of them.
     with pytest.raises(RefusedError) as caught:
         run.ask(None, 0, (0,), Fault(3, "collect"), Fault(9, "collect"), Fault(5, "collect"))
