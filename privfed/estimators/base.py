@@ -156,7 +156,7 @@ class FederatedClusterer(
 
     def _warn_tiny(self) -> None:
         """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
-        if self.domain is not None or self.privacy is not None or not self.cluster_centers_.any():
+        if self.domain is not None or self.privacy is not None or not self.cluster_centers_.any(axis=1).all():
             return
         ranges = question_of(self.transcript_.of(Asked)[-1]).ranges
         if max(np.abs(ranges.low).max(), np.abs(ranges.high).max()) <= SMALLEST:
