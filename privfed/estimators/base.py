@@ -351,17 +351,22 @@ class FederatedClusterer(
             or not np.array_equal(history[-1], centers)
         ):
             raise ValueError("the history does not end with the centers")
+        inertia, columns = facts["inertia"], facts["columns"]
+        if (inertia is not None and not np.isfinite(inertia)) or len(columns or centers.T) != centers.shape[
+            1
+        ]:
+            raise ValueError("facts that no fit has")
         self.cluster_centers_ = centers
         self.history_ = list(history)
         self.n_iter_ = len(history) - 1
-        self.inertia_ = None if facts["inertia"] is None else float(facts["inertia"])
+        self.inertia_ = None if inertia is None else float(inertia)
         self.converged_ = None if facts["converged"] is None else bool(facts["converged"])
         self._set_ended(facts)
         self.n_rows_ = None if facts.get("rows") is None else int(facts["rows"])
         self.n_features_in_ = centers.shape[1]
         self._n_features_out = len(centers)
-        if facts["columns"] is not None:
-            self.feature_names_in_ = np.array([str(name) for name in facts["columns"]], dtype=object)
+        if columns is not None:
+            self.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
 
 
 def describe(estimator: FederatedClusterer, n_features: int) -> str:

@@ -21,7 +21,8 @@ from privfed.estimators.common.stored import claim_from, privacy_from_dict
 from privfed.estimators.registry import find
 
 _DAMAGE = (
-    *(AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError),
+    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError),
+    *(RuntimeError, TypeError, ValueError),
     *(BadZipFile, struct.error, zlib.error, msgspec.MsgspecError),
 )
 """What numpy, zipfile, json and msgspec raise on a file that is not a model."""
@@ -69,6 +70,8 @@ def load(path: str | Path, *, estimators: Iterable[type[Saved]] = ()) -> Any:
 def _rebuilt(path: str | Path, facts: dict[str, Any], own: tuple[type, ...], stored: Arrays) -> Saved:
     claim, privacy = claim_from(facts, path), privacy_from_dict(facts.get("privacy"))
     words = facts["params"] | ({} if privacy is None else {"privacy": privacy})
+    # Where a run is kept is said by whoever fits again, and not by a file.
+    words.pop("run_dir", None)
     kind = find(facts["class"], own, path)
     if not issubclass(kind, Saved):
         raise ValueError("no class of models")

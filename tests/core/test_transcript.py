@@ -221,6 +221,19 @@ def test_a_sum_of_clients_that_are_not_there_is_an_error(blobs: Clients, tmp_pat
             Transcript.load(tmp_path)
 
 
+@pytest.mark.parametrize("attempts", [0, -1, 2, 10**12])
+def test_a_sum_of_more_attempts_than_were_agreed_is_an_error(
+    attempts: int, blobs: Clients, tmp_path: Path
+) -> None:
+    # Each is a line of a private run's ledger.
+    fitted(blobs, "plain", tmp_path, "totals")
+    *whole, damaged = [msgspec.json.decode(line) for line in lines(tmp_path)][:-1]
+    damaged["attempts"] = attempts
+    (tmp_path / FILE).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in [*whole, damaged]))
+    with pytest.raises(RunFolderError, match="damaged"):
+        Transcript.load(tmp_path)
+
+
 # --- the file of values ---
 
 

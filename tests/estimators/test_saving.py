@@ -180,6 +180,16 @@ def pickled(saved: bytes) -> bytes:
     return file.getvalue()
 
 
+def vast(saved: bytes) -> bytes:
+    """Return a file whose header promises more numbers than any machine holds."""
+    header, file = io.BytesIO(), io.BytesIO()
+    about = {"descr": "<f8", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(header, about)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("facts.npy", header.getvalue())
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -204,6 +214,10 @@ def pickled(saved: bytes) -> bytes:
             lambda saved: rewritten(saved, lambda f: {**f, "inertia": "low"}), id="inertia-of-a-text"
         ),
         pytest.param(lambda saved: rewritten(saved, lambda f: {"class": f["class"]}), id="facts-missing"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "inertia": np.nan}), id="inertia-nan"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "rows": np.inf}), id="rows-without-end"),
+        pytest.param(lambda saved: rewritten(saved, lambda f: {**f, "columns": ["a"]}), id="few-columns"),
+        pytest.param(vast, id="vast"),
     ],
 )
 def test_file_that_is_no_model_is_an_error(damage: Any, saved: bytes, tmp_path: Path) -> None:
@@ -237,6 +251,14 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
         privfed.load(tmp_path / "nowhere.npz")
     with pytest.raises(RunFolderError, match="cannot be read"):
         privfed.load(tmp_path)
+
+
+def test_a_file_does_not_say_where_the_next_run_is_kept(saved: bytes, blobs: Clients, tmp_path: Path) -> None:
+    away = {"run_dir": str(tmp_path / "elsewhere")}
+    changed = rewritten(saved, lambda f: {**f, "params": {**f["params"], **away}})
+    (tmp_path / "model.npz").write_bytes(changed)
+    privfed.load(tmp_path / "model.npz").fit(blobs)
+    assert [one.name for one in tmp_path.iterdir()] == ["model.npz"]
 
 
 def test_words_of_a_newer_version_are_left_out(saved: bytes, tmp_path: Path) -> None:

@@ -273,6 +273,8 @@ class Transcript:
         known = range(len(self.configuration.clients))
         if len(record.contributors) > len({i for i in record.contributors if i in known}):
             raise ValueError("contributors that are no clients, or the same twice")
+        if not 1 <= record.attempts <= 1 + self.configuration.terms.repeats:
+            raise ValueError("more attempts than were agreed on")
         if isinstance(record.contributions, Shown):
             record.contributions.check(record.index, record.contributors, held)
 
