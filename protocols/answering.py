@@ -45,20 +45,23 @@ def admit_configuration(configuration: Configuration, policy: ClientPolicy) -> N
         raise PolicyError("numerics")
 
 
-def check_promised(terms: Terms, honest: int | None = None) -> None:
-    """Check that terms do not promise what a sum without protection against colluders cannot keep.
+def check_promised(terms: Terms, *, shows: bool = False, one_key: bool = False) -> None:
+    """Check that terms promise what a sum keeps: no more, and at least two honest clients where it hides.
 
     A policy goes by the terms, and so does the share of noise that a client adds: whoever writes them alone
-    could promise a thousand honest clients in a sum that shows every answer.
+    could promise a thousand honest clients in a sum that shows every answer, or a single one in a sum that
+    hides them.
 
     Args:
         terms: what was agreed.
-        honest: the only number of honest clients that the sum can promise; None for any.
+        shows: whether the sum shows every answer.
+        one_key: whether one client's key opens every upload.
 
     Raises:
-        PolicyError: they do; the error's text is the code of the refusal.
+        PolicyError: they do not; the error's text is the code of the refusal.
     """
-    if terms.colluders or (honest is not None and terms.honest != honest):
+    alone = terms.honest > 1 if shows else terms.honest < 2
+    if alone or (terms.colluders and (shows or one_key)):
         raise PolicyError("policy:terms")
 
 

@@ -46,10 +46,9 @@ class ClientOpenedSum(ABC):
 
         Raises:
             ArgumentError: the key is not the registered one, or there is no replica.
-            PolicyError: the agreement's terms promise protection against colluders, of which one has the key.
+            PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key.
         """
-        if self.one_key:
-            check_promised(agreement.configuration.terms)
+        check_promised(agreement.configuration.terms, one_key=self.one_key)
         scheme = self.scheme(agreement.configuration)
         return group_client(agreement, position, identity, policy, scheme, replica)
 

@@ -19,6 +19,7 @@ from privfed.core.roles.engine import ClientSide
 from privfed.core.roles.secure_sum import Replica, Session, TotalReader
 from privfed.core.values.numbers import check_share, check_whole
 from privfed.errors import ArgumentError
+from privfed.protocols.answering import check_promised
 from privfed.protocols.crypto.shared import InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.session import MaskedSession
@@ -156,8 +157,10 @@ class Masked:
 
         Raises:
             ArgumentError: the key is not the registered one, or totals are verified and there is no replica.
+            PolicyError: the agreement's terms promise fewer than two honest clients.
         """
         agreement.check_client(position, identity)
+        check_promised(agreement.configuration.terms)
         verified = agreement.configuration.terms.verified
         if verified and replica is None:
             raise ArgumentError(

@@ -11,7 +11,7 @@ import pytest
 
 from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
 from privfed.errors import PolicyError
-from privfed.protocols import CKKS, Plain
+from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from tests.party.elsewhere import Elsewhere
 
 ROWS = [np.random.default_rng(i).uniform(-1.0, 1.0, (30, 2)) for i in range(4)]
@@ -42,3 +42,18 @@ def test_one_key_withstands_no_colluder(tmp_path: Path, monkeypatch: pytest.Monk
     promising(CKKS, monkeypatch, colluders=1)
     with pytest.raises(PolicyError, match="policy:terms"):
         DWFKMeans(2, protocol="ckks", engine=Elsewhere(tmp_path, ROWS, ClientPolicy(min_colluders=1))).fit()
+
+
+@pytest.mark.parametrize("kind", [CKKS, GroupMasked, Masked])
+def test_no_client_is_summed_with_itself_alone(
+    kind: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cohort of one client, where one honest client is promised: its answer was the total that all read.
+    own = kind.terms
+    words = {"honest": 1, "colluders": 0, "min_clients": 1}
+    monkeypatch.setattr(
+        kind, "terms", lambda self, n, _, most: msgspec.structs.replace(own(self, n, n, most), **words)
+    )
+    engine = Elsewhere(tmp_path, ROWS)
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DWFKMeans(2, protocol=kind(), engine=engine, cohorts=[[0], [1, 2, 3]], max_iter=2).fit()
