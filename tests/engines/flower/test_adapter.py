@@ -27,7 +27,7 @@ from privfed.deploy.folders import nodes_of
 from privfed.engines.flower import FlowerEngine
 from privfed.engines.flower.client_app import client_app, folder_of
 from privfed.engines.flower.grid import QUERY, GridNetwork, packed, unpacked
-from privfed.engines.flower.network import EXPIRED
+from privfed.engines.flower.network import EXPIRED, RunLostError
 from privfed.engines.flower.relay import relay
 from privfed.engines.flower.running import DrivenRun, environment
 from privfed.errors import ArgumentError, MessageError, ProtocolError
@@ -110,11 +110,15 @@ def test_which_party_a_node_is_follows_from_its_own_configuration(tmp_path: Path
             folder_of(found)
 
 
-def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("back", [True, False])
+def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(back: bool, tmp_path: Path) -> None:
     folder = federation(tmp_path / "fed")
     pipes: list[Connection] = []
+    gone = [False]
 
     def submit(path: Path) -> None:
+        if gone[0]:
+            raise RunLostError("no SuperLink is back in time")
         connected = socket.socket(socket.AF_UNIX)
         connected.connect(str(path))
         pipes.append(Connection(connected.detach()))
@@ -128,10 +132,17 @@ def test_a_fit_is_driven_over_a_socket_and_goes_on_in_another_run(tmp_path: Path
             if index == 2:
                 # As if the SuperLink were gone: the relay's end of the socket is closed.
                 engine.network._pipe.close()  # type: ignore[attr-defined]
+                gone[0] = not back
 
-        with pytest.raises(ProtocolError, match=r"the Flower run ended.*resume the fit"):
-            model.fit_clients(model._gather(None, None, None, None), watch=stop)
-        assert_same(model.resume(), here(DWFKMeans(3, **WORDS)))
+        clients = model._gather(None, None, None, None)
+        if back:
+            model.fit_clients(clients, watch=stop)
+        else:
+            with pytest.raises(ProtocolError, match="no SuperLink is back"):
+                model.fit_clients(clients, watch=stop)
+            gone[0] = False
+            model.resume()
+        assert_same(model, here(DWFKMeans(3, **WORDS)))
     assert len(pipes) == 2
 
 
