@@ -42,7 +42,7 @@ MOST_FOLLOWED = 1 << 9
 """Most clients' places, those of many being the same, whose readings are remembered."""
 
 
-class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True, cache_hash=True):
     """One reading of the questions so far.
 
     Args:
@@ -56,7 +56,7 @@ class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
     kept: tuple[tuple[str, bytes], ...] = ()
 
 
-class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     """What a client remembers of a run.
 
     Args:
@@ -77,6 +77,21 @@ Next = tuple[tuple[int, ...], Step]
 """Metrics that are used once a question is asked, and the question."""
 
 
+@dataclass(slots=True)
+class _Meant:
+    """What the question that is asked now means, as many readings agree, and clients share most readings.
+
+    Args:
+        sum: its number, and its digest.
+        read: a phase with what was kept before it -> what is kept after; None where it is another's.
+        branches: a reading before it -> those after it.
+    """
+
+    sum: tuple[int, bytes] = (-1, b"")
+    read: dict[object, tuple[tuple[str, bytes], ...] | None] = field(default_factory=dict)
+    branches: dict[Branch, tuple[Branch, ...]] = field(default_factory=dict)
+
+
 class _Memory:
     """What was found for the sum that is asked now, since simulated clients follow a program together."""
 
@@ -84,6 +99,7 @@ class _Memory:
         self._asked: tuple[Question, bytes] | None = None
         self._index = -1
         self._found: dict[tuple[Followed, bytes], Followed] = {}
+        self._meant = _Meant()
         self._passed: dict[Branch, tuple[Branch, ...]] = {}
         self._reached: dict[Followed, tuple[int, set[Branch]]] = {}
         self._steps: dict[tuple[tuple[int, ...], Place], tuple[Next, ...]] = {}
@@ -129,6 +145,12 @@ class _Memory:
         if index != self._index:
             self._index, self._found = index, {}
         return self._found
+
+    def meant(self, index: int, asked: bytes) -> _Meant:
+        """Return what a question of sum `index` was found to mean."""
+        if self._meant.sum != (index, asked):
+            self._meant = _Meant((index, asked))
+        return self._meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +210,13 @@ class Program:
         for _ in range(index - reached - 1):
             branches = {found for one in branches for found in self._memory.passed(one, self._passed)}
         self._memory.reaches(followed, index - 1, branches)
-        plain = self._without_noise(question)
-        read: dict[object, tuple[tuple[str, bytes], ...] | None] = {}
-        found = {branch for one in branches for branch in self._matched(one, plain, read)}
+        plain, meant = self._without_noise(question), self._memory.meant(index, asked)
+        found = set[Branch]()
+        for one in branches:
+            after = meant.branches.get(one)
+            if after is None:
+                after = meant.branches[one] = tuple(self._matched(one, plain, meant.read))
+            found.update(after)
         if not found:
             raise PolicyError(REFUSED)
         return Followed(index, asked, tuple(sorted(found)))
