@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,15 @@ def running(command: str, folder: Path) -> Iterator[None]:
             assert process.wait(60) == 0
 
 
+@contextmanager
+def listening(log: Path) -> Iterator[None]:
+    """Wait until the SuperLink says that it listens."""
+    until = time.monotonic() + 120.0
+    while "the SuperLink listens" not in log.read_text() and time.monotonic() < until:
+        time.sleep(0.5)
+    yield
+
+
 def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path: Path) -> None:
     keys, join, new, registry, superlink, node, run = commands()
     hub, port, rng = tmp_path / "hub", free_port(), np.random.default_rng(1)
@@ -77,6 +87,7 @@ def test_the_commands_of_the_page_lead_to_the_centroids_of_one_process(tmp_path:
         shutil.copy(hub / "fed" / "parties", tmp_path / ward / "party" / "parties")
     with (
         running(superlink, hub),
+        listening(hub / "log"),
         running(address, tmp_path / WARDS[0]),
         running(address, tmp_path / WARDS[1]),
         running(address, tmp_path / WARDS[2]),
