@@ -43,7 +43,8 @@ LEAST = {
 }
 """Least share of the budget that the worst record found must take: added, and in another's place."""
 
-OTHERS = (0.95, 0.75)
+# A replaced record in its cell would have to reach the clipping radius on both sides of the center.
+OTHERS = (0.95, 0.7)
 
 BY_DEFAULT = (
     ("replace-one", "2 features", BOX, 0.5),

@@ -163,24 +163,27 @@ def _averaged(
         kept = np.array([int(np.argmax(counts))])
     held = np.maximum(counts[kept], max(2.0 * noise["count"], 1.0))
     offsets = denoised(total.statistics["sum"][kept], noise["sum"]) / held[:, None]
+    offsets = clipped(offsets, scale.radius)
     if isinstance(question, SlabSums):
+        # Rows beyond the radius are clipped to it, but their slab says how far they lie along the axis.
         offsets = _within(question, kept, offsets, noise["sum"] / held)
-    points = _inside(scale, scale.center + clipped(offsets, scale.radius))
+    points = _inside(scale, scale.center + offsets)
     return Coreset(points, held, noise["sum"], single, True, share)
 
 
 def _within(question: SlabSums, slabs: IntArray, offsets: FloatArray, noise: FloatArray) -> FloatArray:
     """Return offsets whose part along the axis is shrunk towards the middle of its slab, and lies in it.
 
-    The outermost slabs have no outer border: there nothing changes.
+    The outermost slabs have no outer border: there only the inner one holds.
     """
     axis = question.axis / np.linalg.norm(question.axis)
     along, width = products(offsets, axis), 2.0 * question.reach / question.n_slabs
     middle = (slabs + 0.5) * width - question.reach
     prior = width**2 / 12.0
     moved = np.clip((along - middle) * prior / (prior + noise**2), -width / 2.0, width / 2.0)
-    outer = (slabs == 0) | (slabs == question.n_slabs - 1)
-    moved = np.where(outer, along - middle, moved)
+    first, last = slabs == 0, slabs == question.n_slabs - 1
+    moved = np.where(first, np.minimum(along - middle, width / 2.0), moved)
+    moved = np.where(last, np.maximum(along - middle, -width / 2.0), moved)
     return offsets + np.outer(middle + moved - along, axis)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from privfed.algorithms.private.baselines import packed
 from privfed.algorithms.private.clients import by_client
-from privfed.algorithms.private.coreset import clustered, count_share, denoised, wide_clusters
+from privfed.algorithms.private.coreset import clustered, count_share, denoised, slabbed, wide_clusters
 from privfed.algorithms.private.kmeans import PrivateKMeans
+from privfed.algorithms.private.points import Coreset
 from privfed.algorithms.private.reseating import Seats
 from privfed.algorithms.private.rounds import lloyd_round, started, wanted_radius
 from privfed.algorithms.private.scale import Frame, Scale, clipped, frame_of
@@ -287,3 +288,18 @@ def test_clients_in_the_place_of_records_spend_the_share_and_bound_each_entry() 
 def test_it_needs_privacy_and_a_domain() -> None:
     with pytest.raises(PrivacyError, match="privacy=Privacy"):
         next(PrivateKMeans(n_clusters=2).run(Setting(("0",), 2, Box(-1, 1))))
+
+
+def test_points_of_slabs_lie_in_their_slabs_beyond_the_clipping_radius_too() -> None:
+    """Rows at the ends of a line are longer than the radius: their slab says where they are."""
+    ends = np.array([[-2.0], [0.0], [2.0]]) * np.full(4, 0.5)
+    rows = np.repeat(ends, [100, 800, 100], axis=0)
+    scale = scale_of(d=4, n_rows=1000.0, budget=1e6)
+    first = Coreset(ends, np.array([100.0, 800.0, 100.0]), 1e-6, False, True, 0.2)
+    found, asks = driven(slabbed(scale, first, 3), noisy(rows, 1e6, 0))
+    (question,) = (ask.question for ask in asks)
+    assert isinstance(question, SlabSums)
+    width = 2.0 * question.reach / question.n_slabs
+    along = np.sort(found.points @ np.full(4, 0.5))
+    # The outermost slabs have no outer border: their points lie at the inner one at least.
+    assert along[0] <= -question.reach + width + 1e-9 and along[-1] >= question.reach - width - 1e-9
