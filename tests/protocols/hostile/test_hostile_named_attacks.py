@@ -29,9 +29,10 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.engine import Answerer
 from privfed.core.values.domain import Ranges
 from privfed.protocols.crypto.fixed_point import grid_of
+from privfed.protocols.crypto.shared import APART, InOneProcess
 from privfed.protocols.masked.client import MaskedClient
 from privfed.questions.lloyd import LloydSums
-from tests.protocols.hostile import weaker
+from tests.protocols.hostile import weaker, world
 from tests.protocols.hostile.attack import (
     ALL,
     OTHERS,
@@ -50,6 +51,14 @@ from tests.protocols.hostile.server import HostileServer
 from tests.protocols.hostile.stories import spread_deaths, two_lists
 from tests.protocols.hostile.weaker import PreparesTwice, ReusesSecrets
 from tests.protocols.hostile.world import World, terms_of
+
+
+@pytest.fixture(params=[APART, InOneProcess], ids=["apart", "in one process"], autouse=True)
+def shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack clients that compute everything, and simulated ones that take from each other what they may."""
+    if request.param is InOneProcess:
+        monkeypatch.setattr(world, "what_clients_share", InOneProcess)
+
 
 # --- stories that differ from client to client ---
 

@@ -18,6 +18,7 @@ from privfed.core.roles.engine import Answerer, Client
 from privfed.core.values.domain import Ranges
 from privfed.party.state import MemoryStore
 from privfed.protocols.crypto.keys import Identity
+from privfed.protocols.crypto.shared import APART, Shared
 from privfed.protocols.masked.client import MaskedClient
 from privfed.protocols.masked.state import State
 from privfed.protocols.setup.rules import Rules, default_terms
@@ -73,6 +74,11 @@ def terms_of(n: int, colluders: int | None = None, honest: int | None = None, **
     return Terms(min_clients=n, colluders=c, honest=m, **more)
 
 
+def what_clients_share() -> Shared:
+    """Return what the clients of a world take from each other: nothing, unless a test says otherwise."""
+    return APART
+
+
 class World:
     """Real clients with their own stores.
 
@@ -120,7 +126,11 @@ class World:
             self.identities[i] = Identity.generate()
         self.answerers = [answerer(i) for i in range(n)]
         self.stores = [store(i) for i in range(n)]
-        self.sides = [side(i, self.agreement, self.identities[i], policy or ClientPolicy()) for i in range(n)]
+        shared = what_clients_share()
+        self.sides = [
+            side(i, self.agreement, self.identities[i], policy or ClientPolicy(), None, shared)
+            for i in range(n)
+        ]
         self.clients = [client(self.sides[i], self.stores[i], self.answerers[i]) for i in range(n)]
         self.replies: dict[int, set[bytes]] = {i: set() for i in range(n)}
         self.spied: dict[int, list[State]] = {i: [] for i in self.corrupted}
