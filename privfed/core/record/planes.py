@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
 
@@ -25,8 +26,12 @@ _WORTH = 0.9
 
 def planes_of(values: FloatArray, before: FloatArray) -> list[bytes]:
     """Return the planes of values that follow others, both float64 of shape (n,)."""
-    bits = values.astype("<f8").view(np.uint64) ^ before.astype("<f8").view(np.uint64)
+    bits = _little(values) ^ _little(before)
     return [_smaller(plane.tobytes()) for plane in bits.view(np.uint8).reshape(-1, N_PLANES).T]
+
+
+def _little(values: FloatArray) -> npt.NDArray[np.uint64]:
+    return np.ascontiguousarray(values, dtype="<f8").view(np.uint64)
 
 
 def _smaller(plane: bytes) -> bytes:
