@@ -22,7 +22,7 @@ COMMANDS = {
     "demo": ("demo", "demo", "Cluster digits over plain and over masked sums."),
     "fit": ("fit", "fit", "Cluster the clients of a table."),
     "flower": ("flower", "flower", "Run over several machines, by Flower."),
-    "journal": ("journal", "journal", "Print or export what a party has given."),
+    "journal": ("journal", "journal", "Print or export what a party has given, or end a fit."),
     "keys": ("keys", "keys", "Make a party's identity, and the list of all parties."),
     "predict": ("reading", "predict", "Print the cluster of each row of a table."),
     "resume": ("fit", "resume", "Finish a run that was stopped."),

@@ -104,6 +104,16 @@ def test_a_folder_with_other_files_keeps_its_mode_and_the_log_names_the_remedy(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_folder_that_is_shared_on_purpose_keeps_its_mode(
+    ours: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = shared(tmp_path / "shared")
+    folder.chmod(0o1777)
+    make_folder(folder, ours=ours)
+    assert mode(folder) == 0o1777 and "(mode 1777)" in caplog.text
+
+
 def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):

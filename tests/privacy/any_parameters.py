@@ -38,6 +38,7 @@ from privfed.questions.bounded.bounded_sums import (
 )
 from privfed.questions.bounded.shells import DistanceHistogram
 from privfed.questions.bounded.slabs import SlabSums
+from privfed.questions.histograms import FeatureHistograms
 
 MOST_ROWS = 1 << 20
 N_LABELS = 3
@@ -180,7 +181,16 @@ def _grid(draw: Draw, ranges: Ranges) -> GridSums:
     return GridSums(ranges=ranges, radius=draw.length(ranges), per_axis=2, low=low, high=high, cuts=cuts)
 
 
+def _histograms(draw: Draw, ranges: Ranges) -> FeatureHistograms:
+    """Make histograms of bins of equal width, or between any points."""
+    if draw.rng.random() < 0.5:
+        return FeatureHistograms(ranges=ranges, n_bins=int(draw.among([1, 2, 64, 1 << 40])))
+    edges = np.sort(draw.points(ranges, int(draw.rng.integers(2, 6))).T, axis=1)
+    return FeatureHistograms(ranges=ranges, edges=edges)
+
+
 BOUNDED: dict[type[Question], Made] = {
+    FeatureHistograms: _histograms,
     SizeSums: _from_point(SizeSums),
     CenterSum: _from_point(CenterSum),
     SquareSum: _from_point(SquareSum),

@@ -25,8 +25,9 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
     """Make a folder that only its owner may enter, and its missing parents.
 
     An existing folder is closed to others if it is empty, or `ours`: known to hold only what privfed wrote.
-    Any other keeps its mode, since others may be using what is in it. New files in it can still be read by
-    their owner only; a warning is logged if others may enter the folder.
+    Any other keeps its mode, and so does one that is shared on purpose (sticky, as /tmp), since others may be
+    using what is in it. New files in it can still be read by their owner only; a warning is logged if others
+    may enter the folder.
     """
     if _made(path):
         return
@@ -34,7 +35,8 @@ def make_folder(path: Path, *, ours: bool = False) -> None:
     found = path.stat()
     if not found.st_mode & _OTHERS:
         return
-    if found.st_uid == os.geteuid() and (ours or not any(path.iterdir())):
+    own = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+    if own and (ours or not any(path.iterdir())):
         path.chmod(OWNERS_FOLDER)
         return
     _LOG.warning(
