@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from privfed.engines.flower.node import answered, check_node
 from privfed.errors import ArgumentError, MessageError, NotEnoughClientsError, ProtocolError, RefusedError
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
+from privfed.privacy.claim import PrivacySpent
 from privfed.protocols.crypto.keys import Identity, new_secret, public_key
 from tests.cli.wide import run
 from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, federation, here
@@ -96,6 +98,18 @@ def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
     spent = load(tmp_path / "run" / "model.npz").privacy_spent_
     assert spent is not None and spent.line in said
     assert all(what in said and fact in said for what, fact in some(spent.facts().items()))
+
+
+def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    words = ("--low", -12, "--high", 12, "--max-rows", 100, "--epsilon", 2, "--delta", 1e-6)
+    words = (*words, "--unit", "record", "--neighbours", "add-remove")
+    said = run("flower", "summary", folder, *words).output
+    found = json.loads(run("flower", "summary", folder, *words, "--json").stdout)
+    claim = PrivacySpent.from_dict(found["privacy"])
+    assert all(what in said and fact in said for what, fact in some(claim.facts().items()))
 
 
 def test_metrics_and_scalers_ask_the_same_nodes(folder: Path) -> None:
