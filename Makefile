@@ -68,10 +68,10 @@ test: install ## Check style, types and imports and run the tests
 
 # pytest exits 5 where it finds no test at all; having no slow test is no failure.
 test-slow: install ## Run the slow tests, and laws with all their examples
-	$(TESTING) $(BIN)/pytest -n auto -q -m "slow or hypothesis" --hypothesis-profile=thorough --timeout=1200 || [ $$? -eq 5 ]
+	$(TESTING) $(BIN)/pytest -n auto -q -m "(slow or hypothesis) and not flower and not faults" --hypothesis-profile=thorough --timeout=1200 || [ $$? -eq 5 ]
 
 # One after the other: each starts a deployment of its own, with processes on this machine only.
-test-flower: ## Two fits over a Flower deployment (after install-flower)
+test-flower: ## Fits over Flower deployments, and the commands of its page (after install-flower)
 	$(TESTING) $(BIN)/pytest -p no:xdist -q -m "flower and not slow" --timeout=600 tests/engines/flower
 
 test-flower-faults: ## Lose nodes and the server of a Flower deployment in each stage; takes an hour

@@ -22,7 +22,7 @@ from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
 from tests.test_documents import ROOT
 
-pytestmark = [pytest.mark.flower, pytest.mark.slow]
+pytestmark = pytest.mark.flower
 
 WARDS = ("ward3", "ward5", "ward7")
 PRIVFED = [sys.executable, "-c", "from privfed.cli.main import main; main()"]
