@@ -192,6 +192,27 @@ DAMAGE: dict[str, tuple[str, Any]] = {
 }
 
 
+def test_the_same_sum_twice_is_damage(blobs: Clients, tmp_path: Path) -> None:
+    fitted(blobs, "plain", tmp_path)
+    *whole, last, ended = lines(tmp_path)
+    (tmp_path / FILE).write_bytes(b"".join([*whole, last, last, ended]))
+    with pytest.raises(RunFolderError, match="do not fit together"):
+        Transcript.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", [FILE, VALUES])
+def test_a_run_behind_a_link_is_read_and_never_written(blobs: Clients, tmp_path: Path, name: str) -> None:
+    fitted(blobs, "plain", tmp_path / "run")
+    (tmp_path / "run" / VALUES).touch()
+    (tmp_path / "run" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere").read_bytes()
+    Transcript.load(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=f"{name} is a link"):
+        Transcript.load(tmp_path / "run", mend=True)
+    assert (tmp_path / "elsewhere").read_bytes() == before
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_contributions_are_an_error_and_take_no_memory(
     blobs: Clients, tmp_path: Path, damage: str

@@ -117,6 +117,9 @@ class Transcript:
         transcript.records[0].check_format(path, resumes=mend)
         transcript.totals()
         if mend:
+            for one in (path, folder / VALUES):
+                if one.is_symlink():
+                    raise RunFolderError(f"{one} is a link, which is not written to; copy the file here.")
             make_folder(folder, ours=True)
             with open_file(path, "r+b") as file:
                 file.truncate(kept)
@@ -262,9 +265,12 @@ class Transcript:
         asked = self._asked()
         held = 0 if self._tables.file is None else self._tables.file.size
         try:
-            for record in self.of(Summed):
+            sums = self.of(Summed)
+            if len({one.index for one in sums}) < len(sums):
+                raise ValueError("the same sum twice")
+            for record in sums:
                 self._check(record, held)
-            return [(asked[r.index], total_of(r, self._contributions(r))) for r in self.of(Summed)]
+            return [(asked[r.index], total_of(r, self._contributions(r))) for r in sums]
         except (KeyError, ValueError):
             raise self._damaged("its lines do not fit together") from None
 
