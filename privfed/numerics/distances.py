@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privfed.core.values.alone import squared_lengths
 from privfed.core.values.domain import FloatArray
 
 IntArray = npt.NDArray[np.intp]
@@ -20,14 +19,6 @@ def squared_differences(rows: FloatArray, centers: FloatArray) -> FloatArray:
     for j, center in enumerate(centers):
         difference = rows - center
         np.einsum("nd,nd->n", difference, difference, out=distances[:, j])
-    return distances
-
-
-def squared_differences_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return `squared_differences` with each row's result independent of the other rows, bit for bit."""
-    distances = np.empty((len(rows), len(centers)))
-    for j, center in enumerate(centers):
-        distances[:, j] = squared_lengths(rows - center)
     return distances
 
 

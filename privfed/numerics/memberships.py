@@ -17,7 +17,6 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import squared_differences_alone
 
 LARGEST_FUZZIFIER = 100.0
 """Largest fuzzifier: above it u^m of two equal memberships, 2^-m, would vanish in any sum."""
@@ -66,11 +65,6 @@ class Distances:
             center, row = np.nonzero(distances <= _CANCELLED * terms)
             distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
         return distances
-
-
-def distances_alone(rows: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return squared distances (n_centers, n_rows), each row's independent of the other rows."""
-    return np.ascontiguousarray(squared_differences_alone(rows, centers).T)
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:

@@ -17,10 +17,11 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels import by_law
+from privfed.numerics.kernels.by_law import own_squares, weighed
 from privfed.numerics.kernels.choice import CHOICE, Choice
 from privfed.numerics.kernels.interpreted import cell_sums
 from privfed.numerics.kernels.steps import Assigner
-from privfed.numerics.kernels.steps import distances as _compiled_distances
 
 MOST_STEPS = 300
 """Most Lloyd steps of a restart."""
@@ -30,9 +31,6 @@ MOST_DISTANCES = 1 << 22
 
 ALONE = 1 << 13
 """Distances of a step from which restarts are done one after the other, each with bounds of its own."""
-
-_BLOCK = 1 << 14
-"""Distances that are added up at a time, so that they stay in the processor's cache."""
 
 
 class Clustering(NamedTuple):
@@ -51,37 +49,13 @@ class Clustering(NamedTuple):
 
 def many_distances(points: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> FloatArray:
     """Return squared distances of (n_points, d) to (n_sets, n_centers, d): (n_sets, n_centers, n_points)."""
-    flat = centers.reshape(-1, points.shape[1])
-    found = _compiled_distances(points, flat, choice=choice)
-    if found is not None:
-        return found.reshape(*centers.shape[:2], len(points))
-    columns = np.ascontiguousarray(points.T)
-    distances = np.zeros((len(flat), len(points)))
-    height = max(1, _BLOCK // max(1, len(points)))
-    for top in range(0, len(flat), height):
-        rows = slice(top, top + height)
-        for left in range(0, len(points), _BLOCK):
-            _add_squares(distances[rows, left : left + _BLOCK], columns[:, left : left + _BLOCK], flat[rows])
-    return distances.reshape(*centers.shape[:2], len(points))
-
-
-def _add_squares(distances: FloatArray, columns: FloatArray, centers: FloatArray) -> None:
-    """Add the squared differences to distances in place, feature by feature."""
-    difference = np.empty_like(distances)
-    for column, coordinate in zip(columns, centers.T, strict=True):
-        np.subtract(coordinate[:, None], column, out=difference)
-        difference *= difference
-        distances += difference
-
-
-def _weighed(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted sums over the last axis, added in order: a matrix product has no fixed order."""
-    return np.asarray((values * weights).cumsum(axis=-1)[..., -1])
+    found = by_law.distances(points, centers.reshape(-1, points.shape[1]), choice=choice)
+    return found.reshape(*centers.shape[:2], len(points))
 
 
 def nearest(points: FloatArray, centers: FloatArray) -> IntArray:
     """Return the index of each point's nearest center (the first of equals), shape (n_points,)."""
-    return np.asarray(many_distances(points, centers[None])[0].argmin(axis=0), dtype=np.intp)
+    return by_law.nearest(points, centers).labels
 
 
 def seeds(
@@ -106,17 +80,21 @@ def seeds(
     """
     tries = 2 + int(np.log(n_clusters)) if candidates is None else candidates
     sets, found = np.arange(n_sets), np.empty((n_sets, n_clusters, points.shape[1]))
-    uniform, closest = rng.random((n_clusters, n_sets, tries)), np.ones((n_sets, len(points)))
+    uniform = rng.random((n_clusters, n_sets, tries))
+    chances, closest = np.repeat(weights[None], n_sets, axis=0), np.full((n_sets, len(points)), np.inf)
     # Few points are drawn repeatedly: their distances are computed once.
     known = many_distances(points, points[None])[0] if len(points) < n_sets * n_clusters else None
     for seed in range(n_clusters):
         # The first seed is a single draw by weight: all candidates for it would be equally good.
-        drawn = _draw(weights * closest, weights, uniform[seed] if seed else uniform[seed, :, :1])
-        distances = many_distances(points, points[drawn]) if known is None else known[drawn]
-        if seed:
-            np.minimum(distances, closest[:, None], out=distances)
-        best = _weighed(distances, weights).argmin(axis=1)
+        drawn = _draw(chances, weights, uniform[seed] if seed else uniform[seed, :, :1])
+        if known is None:
+            distances, sums = by_law.joined(points, weights, points[drawn], closest)
+        else:
+            distances = np.minimum(known[drawn], closest[:, None])
+            sums = weighed(distances, weights)
+        best = sums.argmin(axis=1)
         found[:, seed], closest = points[drawn[sets, best]], distances[sets, best]
+        chances = weights * closest
     return found
 
 
@@ -131,9 +109,12 @@ def _draw(chances: FloatArray, otherwise: FloatArray, uniform: FloatArray) -> In
     cumulated = chances.cumsum(axis=1)
     if cumulated[:, -1].min() <= 0.0:
         cumulated[cumulated[:, -1] <= 0.0] = otherwise.cumsum()
-    # The comparison is strict, so that a position of chance zero is never the first above.
-    above = cumulated[:, None] > (uniform * cumulated[:, -1:])[:, :, None]
-    return np.asarray(above.argmax(axis=2), dtype=np.intp)
+    drawn = np.empty(uniform.shape, dtype=np.intp)
+    for own, wanted, places in zip(cumulated, uniform, drawn, strict=True):
+        # The first above, strictly: a position of chance zero never is.
+        places[:] = own.searchsorted(wanted * own[-1], side="right")
+    # None is above where the sum overflowed.
+    return np.where(drawn < chances.shape[1], drawn, 0)
 
 
 def lloyd(
@@ -173,16 +154,8 @@ def _lloyd(points: FloatArray, weights: FloatArray, start: FloatArray, max_iter:
         held = total > 0.0
         centers[held] = sums[held] / total[held, None]
     nearest_now = centers[assigner.labels(centers)]
-    inertia = _weighed(_own_distances(points, nearest_now), weights)
+    inertia = weighed(own_squares(points, nearest_now), weights)
     return Clustering(centers, labels, float(inertia))
-
-
-def _own_distances(points: FloatArray, centers: FloatArray) -> FloatArray:
-    """Return the squared distance of each point to its own center, both (n_points, d), added in order."""
-    total = np.zeros(len(points))
-    for column, coordinate in zip(points.T, centers.T, strict=True):
-        total += np.square(coordinate - column)
-    return total
 
 
 def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, max_iter: int) -> Clustering:
@@ -197,7 +170,7 @@ def _lloyd_group(points: FloatArray, weights: FloatArray, starts: FloatArray, ma
         if not running.size:
             break
         centers[running] = _means(points, weights, labels[running], centers[running])
-    inertia = _weighed(many_distances(points, centers).min(axis=1), weights)
+    inertia = weighed(many_distances(points, centers).min(axis=1), weights)
     best = int(inertia.argmin())
     return Clustering(centers[best], labels[best], float(inertia[best]))
 

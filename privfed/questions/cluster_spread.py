@@ -23,12 +23,11 @@ import numpy as np
 from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
-from privfed.core.values.alone import lengths
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.distances import IntArray, nearest, squared_differences_alone
+from privfed.numerics.distances import IntArray
+from privfed.numerics.kernels.by_law import nearest, two_nearest
 from privfed.numerics.kernels.interpreted import cell_sums
-from privfed.numerics.kernels.steps import assign
 from privfed.questions.inertia import SLACK, largest_distance
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
@@ -36,14 +35,6 @@ LARGEST_POWER = 8.0
 """Largest q of the Davies-Bouldin index; with higher powers, small distances lose too many digits."""
 
 _TINY = 2.0**-1000
-
-
-def distances_to(rows: FloatArray, centers: FloatArray, labels: IntArray) -> FloatArray:
-    """Return each row's distance to the center of its label, (n_rows,).
-
-    It is computed from differences, which is accurate near zero too, and does not depend on other rows.
-    """
-    return lengths(rows - centers[labels])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,8 +109,8 @@ class ClusterDistances(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
-        distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
+        labels, squares = nearest(rows, self.centers)
+        distance = np.minimum(np.sqrt(squares), self.farthest)
         count, total = self.summed(labels, distance**self.power)
         return Statistics(count=count, distance=total)
 
@@ -154,14 +145,10 @@ class ClusterSilhouettes(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = squared_differences_alone(rows, self.centers)
-        labels, every = nearest(squares), np.arange(len(rows))
-        own = np.sqrt(squares[every, labels])
-        squares[every, labels] = np.inf
-        other = np.sqrt(squares.min(axis=1))
-        # (b - a) / max(a, b); for a row on two coinciding centers both are zero, and so is its silhouette.
-        larger = np.maximum(own, other)
-        ratio = np.divide(np.minimum(own, other), larger, out=np.ones_like(own), where=larger > 0)
+        labels, *squares = two_nearest(rows, self.centers)
+        own, other = np.sqrt(squares)
+        # (b - a) / b; for a row on two coinciding centers both are zero, and so is its silhouette.
+        ratio = np.divide(own, other, out=np.ones_like(own), where=other > 0)
         count, total = self.summed(labels, 1.0 - ratio)
         return Statistics(count=count, silhouette=total)
 
@@ -201,8 +188,8 @@ class ClusterScatter(ClusterQuestion):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
+        labels, squares = nearest(rows, self.centers)
         # Offsets from centers are short, even where the data lies far from the origin.
         count, offset = cell_sums(rows - self.centers[labels], labels, len(self.centers))
-        distance = np.minimum(distances_to(rows, self.centers, labels), self.farthest)
+        distance = np.minimum(np.sqrt(squares), self.farthest)
         return Statistics(count=count, offset=offset, square=self.summed(labels, distance**2)[1])

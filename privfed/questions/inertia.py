@@ -17,7 +17,7 @@ from privfed.core.asking.declaration import Declaration, RowCounts
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
-from privfed.numerics.distances import squared_distances
+from privfed.numerics.kernels.by_law import nearest
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
 SLACK = 1.0 + 2.0**-30
@@ -71,7 +71,7 @@ class Inertia(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> Sequence[Statistics]:
         """Answer for several clients."""
-        inertia = [squared_distances(client.features, self.centers).min(axis=1).sum() for client in clients]
+        inertia = [nearest(client.features, self.centers).squares.sum() for client in clients]
         rows = np.array([[float(client.n_rows)] for client in clients])
         return self.spec.tabled(inertia=np.array(inertia)[:, None], rows=rows)
 
@@ -111,5 +111,5 @@ class ClientScores(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> Sequence[Statistics]:
         """Answer for several clients."""
-        score = [squared_distances(client.features, self.centers).min(axis=1).mean() for client in clients]
+        score = [nearest(client.features, self.centers).squares.mean() for client in clients]
         return self.spec.tabled(score=np.array(score)[:, None], clients=np.ones((len(clients), 1)))

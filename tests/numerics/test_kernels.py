@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from privfed.core.asking.stack import Stacked
 from privfed.numerics.kernels.choice import Choice, load
 from privfed.numerics.kernels.interpreted import FEW_FEATURES
-from privfed.numerics.kernels.steps import Memory, assign, distances, groups, step
+from privfed.numerics.kernels.steps import Memory, assign, groups, step
 from tests.default_run import examples
 from tests.some import some
 
@@ -162,20 +162,6 @@ def test_a_rows_label_depends_on_no_other_row(budget: float, seed: int, d: int, 
     assert found.tolist() == [int(assign(row[None], centers, choice=choice)[0]) for row in rows]
     order = rng.permutation(len(rows))
     assert assign(rows[order], centers, choice=choice).tolist() == found[order].tolist()
-
-
-@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-@settings(max_examples=examples(25), deadline=None)
-@given(seed=SEEDS, d=st.integers(1, 11), n=st.sampled_from([1, 5, 255, 256, 300]), kind=st.integers(0, 5))
-def test_compiled_distances_are_those_of_the_law(seed: int, d: int, n: int, kind: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows, centers = points(rng, n, d, kind), points(rng, 3, d, kind)
-    found, expected = distances(rows, centers, choice=Choice(ALWAYS)), np.zeros((3, n))
-    with np.errstate(over="ignore"):
-        for row, center in zip(rows.T, centers.T, strict=True):
-            expected += np.square(center[:, None] - row)
-    assert found is not None and found.tobytes() == expected.tobytes()
-    assert distances(rows, centers, choice=Choice(NEVER)) is None
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")

@@ -27,7 +27,8 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question, reg
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.memberships import check_fuzzifier, distances_alone, shares
+from privfed.numerics.kernels.by_law import distances
+from privfed.numerics.memberships import check_fuzzifier, shares
 from privfed.privacy.bounds import (
     HAIR,
     MOST_SHARED,
@@ -99,7 +100,7 @@ class FuzzyRelativeSums(SumsInCells, RecordBounded):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = distances_alone(rows, self.centers)
+        squares = distances(rows, self.centers)
         # Scaled slightly down, so that rounding makes no vector of memberships longer than 1.
         powers = truncated(HAIR * np.power(shares(squares, self.m), self.m), step_of(1.0))
         step, reach = step_of(self.radius), self.radius * HAIR

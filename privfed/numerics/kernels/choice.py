@@ -26,10 +26,14 @@ class Compiled:
     Args:
         step: `privfed.numerics.kernels.compiled.step`.
         distances: `privfed.numerics.kernels.distances.distances`.
+        two_nearest: `privfed.numerics.kernels.distances.two_nearest`.
+        joined: `privfed.numerics.kernels.distances.joined`.
     """
 
     step: Callable[..., None]
     distances: Callable[..., None]
+    two_nearest: Callable[..., None]
+    joined: Callable[..., None]
 
     def __call__(self, *arguments: Any) -> None:
         """Do a step."""
@@ -90,7 +94,7 @@ def load() -> Compiled | None:
             for pool, threads in several:
                 pool.set_num_threads(threads)
 
-    return Compiled(on_one_thread, distances.distances)
+    return Compiled(on_one_thread, distances.distances, distances.two_nearest, distances.joined)
 
 
 CHOICE = Choice()

@@ -174,19 +174,3 @@ def assign(rows: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) ->
         choice: which kernel does the work.
     """
     return Assigner(rows, choice).labels(np.asarray(centers, dtype=np.float64))
-
-
-def distances(points: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> FloatArray | None:
-    """Return the law's squared distances, float64 of shape (n_centers, n_points), if compiled code is there.
-
-    Args:
-        points: float64 of shape (n_points, n_features).
-        centers: float64 of shape (n_centers, n_features).
-        choice: which kernel does the work.
-    """
-    compiled = choice.compiled(len(points), *centers.shape)
-    if compiled is None:
-        return None
-    found = np.empty((len(centers), len(points)))
-    compiled.distances(np.ascontiguousarray(points), np.ascontiguousarray(centers), found)
-    return found

@@ -20,9 +20,10 @@ from privfed.core.asking.question import AdditiveOver, ClientData, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import LARGEST, FloatArray
 from privfed.errors import ArgumentError
+from privfed.numerics.kernels.by_law import distances as distances_by_law
+from privfed.numerics.kernels.by_law import nearest
 from privfed.numerics.kernels.interpreted import cell_sums
-from privfed.numerics.kernels.steps import assign
-from privfed.numerics.memberships import distances_alone, shares
+from privfed.numerics.memberships import shares
 from privfed.privacy.bounds import (
     HAIR,
     LEAST_BOUND,
@@ -45,7 +46,6 @@ from privfed.questions.cluster_spread import (
     ClusterQuestion,
     ClusterScatter,
     ClusterSilhouettes,
-    distances_to,
 )
 from privfed.questions.contingency import Contingency
 from privfed.questions.fuzzy_spread import FuzzySpread
@@ -192,9 +192,8 @@ class BoundedScatter(_InClusters, ClusterScatter):
         return {"count": counted(), "offset": in_cells(self.farthest), **value}
 
     def _one(self, rows: FloatArray) -> Statistics:
-        labels = assign(rows, self.centers)
-        offsets = rows - self.centers[labels]
-        length = distances_to(rows, self.centers, labels)
+        labels, squares = nearest(rows, self.centers)
+        offsets, length = rows - self.centers[labels], np.sqrt(squares)
         shorter = np.minimum(1.0, self.farthest / np.maximum(length, self.farthest))
         cut = self._cut("offset", offsets * shorter[:, None])
         count, offset = cell_sums(cut, labels, len(self.centers))
@@ -219,7 +218,7 @@ class BoundedInertia(_BoundedMetric, Inertia):
         return [self._one(client.features) for client in clients]
 
     def _one(self, rows: FloatArray) -> Statistics:
-        squares = distances_to(rows, self.centers, assign(rows, self.centers)) ** 2
+        squares = nearest(rows, self.centers).squares
         cut = self._cut("inertia", np.minimum(squares, self.bounds["inertia"].l2))
         return Statistics(inertia=[cut.sum()], rows=[len(rows)])
 
@@ -256,7 +255,7 @@ class BoundedSpread(_BoundedMetric, FuzzySpread):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients; a row's distances do not depend on other rows."""
-        return [self._from(distances_alone(client.features, self.centers)) for client in clients]
+        return [self._from(distances_by_law(client.features, self.centers)) for client in clients]
 
     def _from(self, distances: FloatArray) -> Statistics:
         powers, most = np.power(distances, self.q / 2.0), self.bounds["spread"].l2
