@@ -29,7 +29,7 @@ MOST_SHARED = 1 << 16
 """Most clusters that share a record: the rounding error of a sum of that many memberships is negligible."""
 
 HAIR = 1.0 - 2.0**-36
-"""Factor by which clipped lengths stay below their bound; of norms, with d < 2^16, 2^-38 at most is rounding."""
+"""Factor by which clipped lengths stay below their bound; rounding of norms (d < 2^16) is 2^-38 at most."""
 
 STEPS_OF_A_BOUND = 2.0**20
 """Least number of steps of the grid within the bound of one record's contribution."""

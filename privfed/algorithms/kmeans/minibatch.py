@@ -201,7 +201,7 @@ class MiniBatchMovements(Question):
 
     def answer_all(
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
-    ) -> list[Statistics]:
+    ) -> Sequence[Statistics]:
         """Answer for several clients in one pass."""
         return self._movements(self._stepped(clients, generators))
 
@@ -225,14 +225,10 @@ class MiniBatchMovements(Question):
             np.minimum(stack.fewest, stack.counts, out=stack.fewest, where=stack.counts > 0.0)
         return stack
 
-    def _movements(self, stack: _Stack) -> list[Statistics]:
+    def _movements(self, stack: _Stack) -> Sequence[Statistics]:
         # Rounding may carry a centroid beyond the border in its last bit.
         moved = np.clip(stack.centers, *self._reach) - self.centers
-        movements = stack.counts[:, :, None] * moved
-        return [
-            Statistics(weight=weight, movement=movement)
-            for weight, movement in zip(stack.counts, movements, strict=True)
-        ]
+        return self.spec.tabled(weight=stack.counts, movement=stack.counts[:, :, None] * moved)
 
 
 class _Server:
