@@ -61,14 +61,13 @@ def test_a_candidate_that_joins_leaves_the_lesser_distances(
     weights = rng.random(n) * rng.integers(0, 2, n)
     closest = np.full((sets, n), np.inf) if seed % 2 else rng.random((sets, n)) * d
     found, sums = joined(rows, weights, candidates, closest, choice=choice)
-    for own, least, result, totals in zip(candidates, closest, found, sums, strict=True):
-        expected = np.minimum(literal_distances(rows, own), least)
-        assert result.tobytes() == expected.tobytes()
-        for values, total in zip(expected, totals, strict=True):
-            literal = 0.0
-            for value, weight in zip(values, weights, strict=True):
-                literal += value * weight
-            assert total == literal
+    expected = np.stack([literal_distances(rows, own) for own in candidates])
+    expected = np.minimum(expected, closest[:, None])
+    assert found.tobytes() == expected.tobytes()
+    literal = np.zeros((sets, tries))
+    for values, weight in zip(np.moveaxis(expected, 2, 0), weights, strict=True):
+        literal += values * weight
+    assert sums.tolist() == literal.tolist()
 
 
 @pytest.mark.parametrize("budget", KERNELS)
