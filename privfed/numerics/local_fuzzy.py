@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
-from privfed.numerics.memberships import Distances, shares
+from privfed.numerics.kernels.by_law import distances, weighted_sums
+from privfed.numerics.kernels.choice import CHOICE, Choice
+from privfed.numerics.memberships import shares
 
 LEAST_POWERS = 1e-280
 """Sums of u^m below this are rounding errors of zero, and nothing is divided by them."""
@@ -51,45 +53,41 @@ def check_local(local_iter: int, local_tol: float | None) -> None:
         raise ArgumentError(f"local_tol must be None or not negative, got local_tol={local_tol}.")
 
 
-class _Prepared:
-    """Rows of one client, prepared for the steps of a fit."""
-
-    def __init__(self, rows: FloatArray) -> None:
-        self.n_rows = len(rows)
-        self.distances = Distances(rows)
-        self.augmented = np.column_stack([rows, np.ones(len(rows))])
-
-
 class Stack:
     """Stacked rows of several clients, with the operations of a fuzzy c-means step.
 
-    Memberships are of shape (n_clusters, n_rows of all clients). Products and sums are computed client by
-    client, so that a client's results do not depend on the others.
+    Memberships are of shape (n_clusters, n_rows of all clients). Distances and sums are those of the kernel's
+    laws, client by client, so that a client's results do not depend on the others.
+
+    Args:
+        clients: rows of each client, float64 of shape (n_i, n_features).
+        m: fuzzifier, above 1.
+        choice: which kernel does the work.
     """
 
-    def __init__(self, clients: Sequence[_Prepared], m: float) -> None:
-        self.clients, self.m = clients, m
-        ends = np.cumsum([one.n_rows for one in clients]).tolist()
-        self.spans = [slice(end - one.n_rows, end) for one, end in zip(clients, ends, strict=True)]
+    def __init__(self, clients: Sequence[FloatArray], m: float, choice: Choice) -> None:
+        self.clients, self.m, self._choice = clients, m, choice
+        ends = np.cumsum([len(rows) for rows in clients]).tolist()
+        self.spans = [slice(end - len(rows), end) for rows, end in zip(clients, ends, strict=True)]
 
     @classmethod
-    def of(cls, clients: Sequence[FloatArray], m: float) -> Stack:
-        """Return the stack of some clients' rows, each float64 of shape (n_i, n_features)."""
-        return cls([_Prepared(rows) for rows in clients], m)
+    def of(cls, clients: Sequence[FloatArray], n_clusters: int, m: float, choice: Choice = CHOICE) -> Stack:
+        """Return the stack of some clients' rows, for steps with so many centers."""
+        n_rows = sum(map(len, clients))
+        return cls(clients, m, choice.settled(n_rows, n_clusters, clients[0].shape[1]))
 
     def memberships(self, centers: FloatArray) -> FloatArray:
         """Return the memberships in each client's centers, (n_clients, n_clusters, n_features)."""
-        distances = np.empty((centers.shape[1], self.spans[-1].stop))
-        for one, span, own in zip(self.clients, self.spans, centers, strict=True):
-            one.distances.to(own, out=distances[:, span])
-        return shares(distances, self.m)
+        each = zip(self.clients, centers, strict=True)
+        parts = [distances(rows, own, choice=self._choice) for rows, own in each]
+        return shares(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), self.m)
 
     def sums(self, memberships: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return each client's sums of u^m, (n_clients, n_clusters), and of u^m x, (..., n_features)."""
         powers = memberships * memberships if self.m == 2.0 else np.power(memberships, self.m)
-        parts = zip(self.clients, self.spans, strict=True)
-        sums = np.stack([powers[:, span] @ one.augmented for one, span in parts])
-        return sums[..., -1], sums[..., :-1]
+        each = zip(self.clients, self.spans, strict=True)
+        parts = [weighted_sums(powers[:, span], rows, choice=self._choice) for rows, span in each]
+        return np.stack([total for total, _ in parts]), np.stack([weighted for _, weighted in parts])
 
     def supports(self, memberships: FloatArray) -> FloatArray:
         """Return each client's sums of u, (n_clients, n_clusters)."""
@@ -102,7 +100,7 @@ class Stack:
 
     def only(self, kept: npt.NDArray[np.intp], memberships: FloatArray) -> tuple[Stack, FloatArray]:
         """Return the stack of some of the clients, and their memberships."""
-        stack = Stack([self.clients[i] for i in kept], self.m)
+        stack = Stack([self.clients[i] for i in kept], self.m, self._choice)
         return stack, np.concatenate([memberships[:, self.spans[i]] for i in kept], axis=1)
 
 
@@ -139,7 +137,8 @@ def local_fits(
         One fit a client, in order.
     """
     pieces = blocks(clients, len(centers))
-    return [one for piece in pieces for one in _fits(Stack.of(piece, m), centers, local_iter, local_tol)]
+    stacks = (Stack.of(piece, len(centers), m) for piece in pieces)
+    return [one for stack in stacks for one in _fits(stack, centers, local_iter, local_tol)]
 
 
 def _fits(stack: Stack, centers: FloatArray, local_iter: int, local_tol: float | None) -> list[LocalFuzzy]:

@@ -17,12 +17,10 @@ import numpy as np
 
 from privfed.core.values.domain import FloatArray
 from privfed.errors import ArgumentError
+from privfed.numerics.kernels.by_law import distances
 
 LARGEST_FUZZIFIER = 100.0
 """Largest fuzzifier: above it u^m of two equal memberships, 2^-m, would vanish in any sum."""
-
-_CANCELLED = 1e-8
-"""A distance by matrix product that is smaller than this share of its terms has lost too many digits."""
 
 
 def check_fuzzifier(m: float) -> None:
@@ -33,38 +31,6 @@ def check_fuzzifier(m: float) -> None:
     """
     if not 1.0 < m <= LARGEST_FUZZIFIER:
         raise ArgumentError(f"m must lie in (1, {LARGEST_FUZZIFIER:g}], got m={m}; the papers take m=2.")
-
-
-class Distances:
-    """Squared distances of rows to centers, prepared once for the steps of a fit.
-
-    They come from one matrix product, as |x|^2 - 2xc + |c|^2 relative to the rows' mean. Where these terms
-    cancel, a row almost coincides with a center; these few distances are computed from differences.
-
-    Args:
-        rows: float64 of shape (n_rows, n_features).
-    """
-
-    def __init__(self, rows: FloatArray) -> None:
-        self._rows, self._origin = rows, rows.mean(axis=0)
-        offsets = rows - self._origin
-        self._squares = np.einsum("nd,nd->n", offsets, offsets)
-        self._terms = np.vstack([offsets.T, self._squares, np.ones(len(rows))])
-        self._largest = float(self._squares.max())
-
-    def to(self, centers: FloatArray, out: FloatArray | None = None) -> FloatArray:
-        """Return squared distances, float64 of shape (n_centers, n_rows); exactly 0 for a row on a center."""
-        offsets = centers - self._origin
-        squares = np.einsum("kd,kd->k", offsets, offsets)
-        factors = np.empty((len(centers), offsets.shape[1] + 2))
-        factors[:, :-2] = -2.0 * offsets
-        factors[:, -2], factors[:, -1] = 1.0, squares
-        distances: FloatArray = np.matmul(factors, self._terms, out=out)
-        if distances.min() <= _CANCELLED * (self._largest + squares.max()):
-            terms = self._squares + squares[:, None]
-            center, row = np.nonzero(distances <= _CANCELLED * terms)
-            distances[center, row] = np.square(self._rows[row] - centers[center]).sum(axis=1)
-        return distances
 
 
 def shares(distances: FloatArray, m: float) -> FloatArray:
@@ -105,4 +71,4 @@ def memberships(rows: FloatArray, centers: FloatArray, m: float = 2.0) -> FloatA
         ArgumentError: m is out of its bounds.
     """
     check_fuzzifier(m)
-    return np.ascontiguousarray(shares(Distances(rows).to(centers), m).T)
+    return np.ascontiguousarray(shares(distances(rows, centers), m).T)

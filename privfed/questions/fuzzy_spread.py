@@ -25,7 +25,8 @@ from privfed.core.asking.question import AdditiveOver, ClientData, Question, reg
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError
-from privfed.numerics.memberships import Distances, check_fuzzifier, shares
+from privfed.numerics.kernels.by_law import distances
+from privfed.numerics.memberships import check_fuzzifier, shares
 from privfed.questions.inertia import SLACK
 from privfed.questions.lloyd import RESOLUTION, check_centers
 
@@ -67,7 +68,7 @@ class _Fuzzy(Question):
         self, clients: Sequence[ClientData], generators: Sequence[np.random.Generator]
     ) -> list[Statistics]:
         """Answer for several clients."""
-        return [self._from(Distances(client.features).to(self.centers)) for client in clients]
+        return [self._from(distances(client.features, self.centers)) for client in clients]
 
     def _from(self, distances: FloatArray) -> Statistics:
         """Return the answer, given squared distances, float64 of shape (n_clusters, n_rows)."""

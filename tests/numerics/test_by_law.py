@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.numerics.kernels.by_law import distances, joined, nearest, two_nearest
+from privfed.numerics.kernels.by_law import distances, joined, nearest, two_nearest, weighted_sums
 from privfed.numerics.kernels.choice import Choice
 from tests.default_run import examples
 from tests.numerics.test_kernels import KERNELS, SEEDS, points
@@ -68,6 +68,31 @@ def test_a_candidate_that_joins_leaves_the_lesser_distances(
     for values, weight in zip(np.moveaxis(expected, 2, 0), weights, strict=True):
         literal += values * weight
     assert sums.tolist() == literal.tolist()
+
+
+@pytest.mark.parametrize("budget", KERNELS)
+@settings(max_examples=examples(15), deadline=None)
+@given(seed=SEEDS, d=COLUMNS, n=st.sampled_from([1, 2, 4, 7, 1_000]), k=st.integers(1, 5))
+def test_weighted_sums_add_row_after_row(budget: float, seed: int, d: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, rows = rng.random((k, n)) * rng.integers(0, 2, (k, n)), rng.normal(size=(n, d))
+    rows[0] = -0.0
+    totals, sums = np.zeros(k), np.zeros((k, d))
+    for row, own in zip(rows, weights.T, strict=True):
+        totals += own
+        sums += own[:, None] * row
+    wide = np.zeros((k, n + 2))
+    wide[:, 1:-1] = weights
+    found = weighted_sums(wide[:, 1:-1], rows, choice=Choice(budget))
+    assert [one.tobytes() for one in found] == [totals.tobytes(), sums.tobytes()]
+
+
+def test_a_settled_choice_stays_and_counts_its_work_once() -> None:
+    choice = Choice(1.0)
+    settled = choice.settled(10_000_000, 20, 100)
+    assert choice.settled(1, 1, 1).compiled(1, 1, 1) is settled.compiled(1, 1, 1)
+    held = Choice(1.0).settled(1, 1, 1)
+    assert all(held.compiled(10_000_000, 20, 100) is None for _ in range(3))
 
 
 @pytest.mark.parametrize("budget", KERNELS)

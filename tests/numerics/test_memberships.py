@@ -4,13 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privfed.errors import ArgumentError
-from privfed.numerics.memberships import Distances, check_fuzzifier, memberships
-from tests.default_run import examples
+from privfed.numerics.memberships import check_fuzzifier, memberships
 from tests.reference import fuzzy_reference as oracle
 
 FUZZIFIERS = [1.0 + 1e-12, 1.05, 1.5, 2.0, 3.0, 100.0]
@@ -71,34 +70,14 @@ def test_one_center_has_everything() -> None:
 @pytest.mark.parametrize("d", [2, 11])
 def test_memberships_of_a_row_do_not_depend_on_the_others(d: int) -> None:
     rows, centers = drawn(300, 12, d)
+    rows[5] = centers[3]
+    alone = [memberships(row[None], centers).tobytes() for row in rows]
+    assert b"".join(alone) == memberships(rows, centers).tobytes()
+    # Other fuzzifiers need powers, which NumPy may compute several at a time.
     together = memberships(rows, centers, 1.7)
     np.testing.assert_allclose(
         np.concatenate([memberships(row[None], centers, 1.7) for row in rows]), together, rtol=1e-10
     )
-
-
-@settings(max_examples=examples(40))
-@given(
-    seed=st.integers(0, 2**32 - 1), d=st.sampled_from([1, 2, 9]), offset=st.sampled_from([0.0, 1e3, 1.7e9])
-)
-def test_distances_keep_their_digits(seed: int, d: int, offset: float) -> None:
-    rng = np.random.default_rng(seed)
-    rows = offset + rng.normal(size=(30, d))
-    rows[0] += 1e6
-    near = rows[rng.integers(30, size=3)] + rng.choice([0.0, 1e-6, 1e-3], size=(3, 1))
-    centers = np.concatenate([near, offset + 3 * rng.normal(size=(2, d))])
-    exact = ((rows[None] - centers[:, None]) ** 2).sum(axis=2)
-    found = Distances(rows).to(centers)
-    np.testing.assert_allclose(found, exact, rtol=1e-6)
-    assert ((found == 0) == (exact == 0)).all()
-
-
-def test_distances_are_written_where_they_are_wanted() -> None:
-    rows, centers = drawn(7, 3, 2)
-    room = np.full((3, 20), np.nan)
-    Distances(rows).to(centers, out=room[:, 5:12])
-    np.testing.assert_array_equal(room[:, 5:12], Distances(rows).to(centers))
-    assert np.isnan(room[:, :5]).all() and np.isnan(room[:, 12:]).all()
 
 
 @pytest.mark.parametrize("m", [1.0, 0.5, -2.0, 100.5, np.inf, np.nan])

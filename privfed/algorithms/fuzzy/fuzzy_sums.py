@@ -126,7 +126,7 @@ class FuzzySums(Question):
         return [
             Statistics(weight=weight, weighted=weighted)
             for piece in blocks([client.features for client in clients], len(self.centers))
-            for weight, weighted in self._sums(Stack.of(piece, self.m))
+            for weight, weighted in self._sums(Stack.of(piece, len(self.centers), self.m))
         ]
 
     def _sums(self, stack: Stack) -> list[tuple[FloatArray, FloatArray]]:

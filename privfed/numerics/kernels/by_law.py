@@ -1,7 +1,7 @@
 """Squared distances by the law of labels: all of them, the least of each row, and what a center more changes.
 
-The door to `.distances`, compiled, and to the same in NumPy: both give the same bits, and a row's distances
-depend on no other row. The law stands in `.interpreted`.
+And weighted sums. The door to `.distances` and `.shared`, compiled, and to the same in NumPy: both give the
+same bits, and a row's distances depend on no other row. The laws stand in `.interpreted`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TwoNearest(NamedTuple):
 
 
 def distances(points: FloatArray, centers: FloatArray, *, choice: Choice = CHOICE) -> FloatArray:
-    """Return the squared distances, float64 of shape (n_centers, n_points).
+    """Return the squared distances, float64 of shape (n_centers, n_points); exactly 0 on a center.
 
     Args:
         points: float64 of shape (n_points, n_features).
@@ -157,6 +157,24 @@ def joined(
     found, totals = np.empty((*shape[:2], len(points))), np.empty(shape[:2])
     compiled.joined(_table(points), weights, np.ascontiguousarray(candidates), closest, found, totals)
     return found, totals
+
+
+def weighted_sums(
+    weights: FloatArray, rows: FloatArray, *, choice: Choice = CHOICE
+) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of each center's weights, (n_centers,), and of the rows with them, (..., n_features).
+
+    Args:
+        weights: float64 of shape (n_centers, n_rows).
+        rows: float64 of shape (n_rows, n_features).
+        choice: which kernel does the work.
+    """
+    compiled = choice.compiled(len(rows), len(weights), rows.shape[1])
+    if compiled is None:
+        return interpreted.weighted_sums(weights, rows)
+    totals, sums = np.empty(len(weights)), np.empty((len(weights), rows.shape[1]))
+    compiled.weighted_sums(weights, _table(rows), totals, sums)
+    return totals, sums
 
 
 def weighed(values: FloatArray, weights: FloatArray) -> FloatArray:

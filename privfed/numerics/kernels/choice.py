@@ -28,12 +28,14 @@ class Compiled:
         distances: `privfed.numerics.kernels.distances.distances`.
         two_nearest: `privfed.numerics.kernels.distances.two_nearest`.
         joined: `privfed.numerics.kernels.distances.joined`.
+        weighted_sums: `privfed.numerics.kernels.shared.weighted_sums`.
     """
 
     step: Callable[..., None]
     distances: Callable[..., None]
     two_nearest: Callable[..., None]
     joined: Callable[..., None]
+    weighted_sums: Callable[..., None]
 
     def __call__(self, *arguments: Any) -> None:
         """Do a step."""
@@ -63,6 +65,12 @@ class Choice:
             self._loaded, self._compiled = True, load()
         return self._compiled
 
+    def settled(self, n_rows: int, n_centers: int, n_features: int) -> Choice:
+        """Return a choice that stays as it is now, for the many calls of some work; it is counted once."""
+        found = Choice()
+        found._loaded, found._compiled = True, self.compiled(n_rows, n_centers, n_features)
+        return found
+
 
 def load() -> Compiled | None:
     """Return the compiled kernel, or None.
@@ -77,7 +85,7 @@ def load() -> Compiled | None:
 
         if not machine_code.may_be_read():
             return None
-        from privfed.numerics.kernels import compiled, distances
+        from privfed.numerics.kernels import compiled, distances, shared
     except (ImportError, SystemError, AttributeError, RuntimeError):
         # numba does not know this Python or NumPy, or finds no folder to keep machine code in.
         return None
@@ -94,7 +102,9 @@ def load() -> Compiled | None:
             for pool, threads in several:
                 pool.set_num_threads(threads)
 
-    return Compiled(on_one_thread, distances.distances, distances.two_nearest, distances.joined)
+    return Compiled(
+        on_one_thread, distances.distances, distances.two_nearest, distances.joined, shared.weighted_sums
+    )
 
 
 CHOICE = Choice()

@@ -4,7 +4,8 @@ Law of labels: a row belongs to the center of the least squared distance, the fi
 distance is the float64 sum of the squared differences of the columns, added one after the other from zero. So
 a row's label depends on the row and the centers alone: on no other row, no BLAS and no number of threads.
 
-Law of sums: a center's sum begins at zero, and its rows are added one after the other, in their order.
+Law of sums: a center's sum begins at zero, and its rows are added one after the other, in their order. So do
+weighted sums, where each row is multiplied by its weight for a center before it is added.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ FEW_FEATURES = 8
 
 _BLOCK = 1 << 19
 """Most distances that are held at once."""
+
+_PRODUCTS = 1 << 14
+"""Most products of rows and weights that are held at once; more would not stay in the processor's cache."""
 
 
 def nearest(rows: FloatArray, centers: FloatArray) -> IntArray:
@@ -85,6 +89,26 @@ def cell_sums(rows: FloatArray, cells: IntArray, n_cells: int) -> tuple[FloatArr
     # One column a row, with a single 1 in the row of its cell: the product adds the rows in their order.
     which = csc_array((np.ones(len(rows)), cells, np.arange(len(rows) + 1)), shape=(n_cells, len(rows)))
     return counts, np.asarray(which @ rows, dtype=np.float64)
+
+
+def weighted_sums(weights: FloatArray, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of each center's weights, (n_centers,), and of the rows with them, (..., n_features).
+
+    Args:
+        weights: float64 of shape (n_centers, n_rows).
+        rows: float64 of shape (n_rows, n_features).
+    """
+    (k, n), d = weights.shape, rows.shape[1]
+    size = max(1, min(n, _PRODUCTS // (k * (d + 1))))
+    # The first row holds the sums so far; NumPy adds whole rows one after the other.
+    products, factors = np.zeros((size + 1, k, d + 1)), np.ascontiguousarray(weights.T)
+    for first in range(0, n, size):
+        here = slice(first, first + size)
+        part = products[1 : 1 + len(rows[here])]
+        part[:, :, d] = factors[here]
+        np.multiply(factors[here, :, None], rows[here, None, :], out=part[:, :, :d])
+        products[0] = np.add.reduce(products[: 1 + len(part)].reshape(-1, k * (d + 1)), axis=0).reshape(k, -1)
+    return products[0, :, d].copy(), products[0, :, :d].copy()
 
 
 def step(clients: list[FloatArray], centers: FloatArray) -> tuple[FloatArray, FloatArray]:
