@@ -71,6 +71,7 @@ class Federation:
         again: opens another federation of the same clients, with these words of its request.
         named: names of the metrics that may follow, where any other is an error; None where it is agreed
             on anew.
+        start: total of an earlier fit's start, where the agreement names one.
 
     Attributes:
         others: federations that were opened from this one (`again`), in order.
@@ -93,6 +94,7 @@ class Federation:
         logs: Callable[[], str] = str,
         again: Callable[[Mapping[str, Any]], Federation] | None = None,
         named: tuple[str, ...] | None = None,
+        start: Total | None = None,
     ) -> None:
         if (ledger is None) != (configuration.privacy is None):
             raise ArgumentError("a configuration with privacy needs a ledger, and one without needs none.")
@@ -102,6 +104,7 @@ class Federation:
         self._session, self._carrier, self._timeout = session, carrier, timeout
         self._domain, self.ledger, self._watch, self._logs = domain, ledger, watch, logs
         self._again, self._named, self._measured = again, named, set[int]()
+        self._start = start
         self.others: list[Federation] = []
         self._opened = False
         self._replay = self._begin(opens_to, reveals, answer_stages)
@@ -137,6 +140,7 @@ class Federation:
             self._domain,
             privacy=agreed.noising_terms,
             noising=agreed.noising,
+            start=self._start,
         )
 
     def again(self, **words: Any) -> Federation:

@@ -15,6 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from privfed.algorithms.outcome import ClusteringOutcome
+from privfed.algorithms.starts.kept import StartTotal
+from privfed.core.agreed.described import kept_starts
 from privfed.core.asking.together import stacked
 from privfed.core.federation import Federation, Watcher
 from privfed.core.record.records import question_of
@@ -37,13 +39,13 @@ from privfed.estimators.common.not_fitted import NotFittedError
 from privfed.estimators.common.plain import NOT_PART_OF_THE_AGREEMENT, plain_params
 from privfed.estimators.common.resolved import described
 from privfed.estimators.common.saved import Arrays, Saved
+from privfed.estimators.common.starting import opened, start_given
 from privfed.estimators.parameters.declaring import parameters
 from privfed.estimators.parameters.shared import Clusters, Fixed, Measured, Surroundings
 from privfed.estimators.registry import stored_name
 from privfed.federation.builder import (
     FederationRequest,
     cohort_rule,
-    open_federation,
     protocol_of,
     seed_of_fit,
 )
@@ -154,6 +156,15 @@ class FederatedClusterer(
         self._warn_tiny()
         return self
 
+    def kept_start(self) -> StartTotal:
+        """Return the start total of this fit: `init=` of later fits on the same rows, which ask no cells.
+
+        Raises:
+            ArgumentError: this fit asked about no cells of rows, or had a guarantee of differential privacy.
+        """
+        begun = start_given(self) if kept_starts(self.transcript_.configuration.program) else None
+        return begun or StartTotal.of(self.transcript_)
+
     def _warn_tiny(self) -> None:
         """Warn where all values lie in the bin around zero, which ends where the range sum's grid does."""
         if self.domain is not None or self.privacy is not None or not self.cluster_centers_.any(axis=1).all():
@@ -178,9 +189,8 @@ class FederatedClusterer(
         check_surroundings(self.get_params(deep=False))
         seed = self._seed(resume)
         algorithm = self.make_algorithm(clients.n_features, seed)
-        self.federation_ = open_federation(
-            self._request(clients, algorithm, seed, resume=resume, watch=watch)
-        )
+        request = self._request(clients, algorithm, seed, resume=resume, watch=watch)
+        self.federation_, algorithm = opened(request)
         self.n_features_in_ = clients.n_features
         self._keep(self.federation_.run(algorithm), clients)
 
@@ -253,6 +263,7 @@ class FederatedClusterer(
             run_dir=self.run_dir,
             resume=resume,
             watch=watch,
+            start=start_given(self),
         )
 
     def _metrics(self) -> tuple[AskedMetric, ...]:

@@ -17,6 +17,7 @@ from privfed.algorithms.kmeans.weightings import check_weighting
 from privfed.algorithms.private.fixed import FixedKMeans
 from privfed.algorithms.private.kmeans import MOST_ROUNDS, PrivateKMeans, Steps
 from privfed.algorithms.private.steps import FuzzyRelativeSums, LocalMovements
+from privfed.algorithms.starts.kept import StartTotal
 from privfed.core.asking.question import Question
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.core.values.guarantee import Noise, Unit
@@ -171,6 +172,11 @@ def _check_common(params: dict[str, Any]) -> None:
         raise PrivacyError(
             'init="nested" bounds what exact totals of several fits show together; under differential '
             'privacy the budget does: use init="coreset".'
+        )
+    if isinstance(params["init"], StartTotal):
+        raise PrivacyError(
+            "a start total of an earlier fit has no noise, and the guarantee would not cover it: use "
+            'init="coreset".'
         )
     if params["clients_per_round"] is not None or params["cohorts"] is not None:
         raise PrivacyError(

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from privfed.algorithms.starts.kept import StartTotal
 from privfed.core.agreed.assumptions import answer_stages
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
@@ -35,6 +36,7 @@ from privfed.errors import ArgumentError, PrivacyError
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import check_fresh, folder_to_resume
 from privfed.federation.simulation import Simulation
+from privfed.federation.starting import check_start, start_in
 from privfed.numerics.known_answers import known_answers
 from privfed.privacy.ledger import BudgetLedger, unopened
 from privfed.privacy.privacy import Privacy
@@ -129,6 +131,7 @@ class FederationRequest:
         run_dir: folder of the run, or None.
         resume: whether to go on with the run that it holds.
         watch: called after every opened sum with its index, question and total.
+        start: an earlier fit's start total, where the algorithm begins from it.
     """
 
     clients: Clients
@@ -149,6 +152,7 @@ class FederationRequest:
     run_dir: str | Path | None = None
     resume: bool = False
     watch: Watcher | None = None
+    start: StartTotal | None = None
 
     @cached_property
     def secure_sum(self) -> SecureSum:
@@ -186,6 +190,8 @@ class FederationRequest:
         low, high = (None, None) if domain is None else domain.bounds(clients.n_features)
         terms = _terms(clients, self.secure_sum, self.rule, self.max_sums + SPARE_SUMS)
         replicas = self.secure_sum.opens_to == "clients" or terms.verified
+        if self.start is not None:
+            check_start(self.start, clients.names, self.secure_sum.name, replicas)
         return Configuration(
             protocol=self.secure_sum.name,
             algorithm=self.description,
@@ -258,6 +264,7 @@ def open_federation(request: FederationRequest) -> Federation:
         logs=connection.logs,
         again=partial(_again, request),
         named=request.named,
+        start=start_in(configuration, request.start),
     )
 
 

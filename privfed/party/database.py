@@ -15,7 +15,7 @@ from pathlib import Path
 
 from privfed.errors import StateError
 
-VERSION = 3
+VERSION = 4
 """Of the form below."""
 
 _SCHEMA = """
@@ -75,9 +75,18 @@ _FORM = "".join(
         _frozen("fits", "DELETE"),
         _frozen("starts", "UPDATE", "DELETE"),
         _frozen("peers", "UPDATE"),
-        f"PRAGMA user_version = {VERSION};",
     )
 )
+
+_SINCE_4 = f"""
+CREATE TABLE start_totals (
+    data_set TEXT NOT NULL, fit BLOB NOT NULL, sum INTEGER NOT NULL, cohort BLOB NOT NULL,
+    total BLOB NOT NULL, PRIMARY KEY (data_set, fit, sum)
+);
+{_frozen("start_totals", "UPDATE", "DELETE")}
+PRAGMA user_version = {VERSION};
+"""
+"""What format 3 lacks: the start totals from which later fits begin."""
 
 
 class Database:
@@ -101,11 +110,11 @@ class Database:
         """
         with self.transaction() as database:
             # `executescript` would commit what is open.
-            for statement in _statements(_FORM):
+            for statement in _statements(_FORM + _SINCE_4):
                 database.execute(statement)
 
     def check(self) -> None:
-        """Check that the file is whole and of this version.
+        """Check that the file is whole and of this version; one of format 3 is given what it lacks.
 
         Raises:
             StateError: it is not.
@@ -113,6 +122,10 @@ class Database:
         with self.transaction() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             (well,) = database.execute("PRAGMA quick_check").fetchone()
+            if version == 3 and well == "ok":
+                for statement in _statements(_SINCE_4):
+                    database.execute(statement)
+                version = VERSION
         if version != VERSION:
             raise StateError(
                 f"{self.path} is a journal of format {version}, this privfed reads format {VERSION}; use the "

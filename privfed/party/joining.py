@@ -82,10 +82,17 @@ class Party:
             raise ArgumentError(
                 f"the agreement is for {configuration.protocol!r} sums, got protocol={protocol.name!r}."
             )
+        verified = reads_totals(protocol.opens_to, configuration)
+        start = self.journal.start_of(agreement, data_set, verified)
         fit = self.journal.begin(agreement, position, data_set, policy)
         replica = None
-        if reads_totals(protocol.opens_to, configuration):
-            replica = own_run(configuration, fit.opened, domain=domain, tells=tells)
+        if verified:
+
+            def told(index: int, total: OpenedTotal) -> None:
+                self.journal.keep_start(fit, agreement, index, own.asked(index), total)
+                tells(index, total)
+
+            own = replica = own_run(configuration, fit.opened, domain=domain, tells=told, start=start)
         side = protocol.client(agreement, position, self.journal.identity, policy, replica)
         stores = Stores.in_journal(fit, side)
         return own_client(side, position, data, configuration, policy, stores, domain=domain, log=log)

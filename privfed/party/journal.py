@@ -14,6 +14,7 @@ from typing import Any
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.given import Given
 from privfed.core.agreed.policy import ClientPolicy
+from privfed.core.roles.conversation import Ask, Total
 from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError, PolicyError, StateError
 from privfed.party.chain import Chain, Head, now
@@ -21,6 +22,8 @@ from privfed.party.database import Database
 from privfed.party.identity import OwnIdentity, write_new
 from privfed.party.journalled import JournalledFit
 from privfed.party.peers import JournalIdentity
+from privfed.party.replica import OpenedTotal
+from privfed.party.starts import keep_start, start_of
 from privfed.protocols.crypto.keys import equal
 
 FILE = "journal.sqlite"
@@ -186,6 +189,16 @@ class Journal:
                 f"data_set={data_set!r}, position {position}."
             )
         return JournalledFit(self._database, number, policy.max_losses, policy.max_starts)
+
+    def start_of(self, agreement: Agreement, data_set: str, verified: bool) -> Total | None:
+        """Return the start total that an agreement names (`privfed.party.starts.start_of`)."""
+        return start_of(self._database, agreement, data_set, verified)
+
+    def keep_start(
+        self, fit: JournalledFit, agreement: Agreement, index: int, ask: Ask, opened: OpenedTotal
+    ) -> None:
+        """Keep a verified total where it is a start's (`privfed.party.starts.keep_start`)."""
+        keep_start(self._database, fit, agreement, index, ask, opened)
 
     def end(self, number: int) -> None:
         """End a fit: its keys are erased, what it gave stays known, and its agreement never runs again.

@@ -93,6 +93,10 @@ class AlgorithmReplica(Generic[Outcome]):
         """How many totals it was told, of which the last has index told - 1."""
         return len(self._told)
 
+    def asked(self, index: int) -> Ask:
+        """Return the ask of a sum whose total was told."""
+        return self._asks[index]
+
     def ask(self, index: int) -> Posed:
         """Return what sum `index` asks.
 

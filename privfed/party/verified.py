@@ -8,10 +8,12 @@ only where its totals come from differs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import built
+from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import StateStore
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
@@ -36,6 +38,7 @@ def own_run(
     *,
     domain: Domain | None = None,
     tells: Callable[[int, OpenedTotal], None] = lambda index, total: None,
+    start: Total | None = None,
 ) -> AlgorithmReplica[Any]:
     """Return a client's own run of the agreed algorithm, after the totals that its store has.
 
@@ -44,6 +47,7 @@ def own_run(
         store: keeps the totals told so far (`privfed.party.replica.TOTALS`).
         domain: the declared domain, where that is a ball; a box is in the agreement.
         tells: hears each total besides.
+        start: total of an earlier fit's start, where the agreement names one.
 
     Raises:
         ArgumentError: the agreement declares no algorithm, or this party runs other versions.
@@ -56,5 +60,5 @@ def own_run(
         )
     agreed.check_versions()
     ledger = None if configuration.noising_terms is None else BudgetLedger(configuration)
-    setting = setting_of(configuration, domain)
+    setting = replace(setting_of(configuration, domain), start=start)
     return AlgorithmReplica(built(agreed.algorithm), setting, store, ledger=ledger, tells=tells)

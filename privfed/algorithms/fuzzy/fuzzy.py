@@ -34,7 +34,7 @@ import numpy as np
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzyCentroids, FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, seeded, start_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, AnyInit, Starts, seeded, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import Question
@@ -104,7 +104,7 @@ class FuzzyCMeans:
     tol: float = 1e-3
     max_iter: int = 100
     n_init: int = 1
-    init: Init = "coreset"
+    init: AnyInit = "coreset"
     sampled: bool = False
     seed: int = 0
 
@@ -154,7 +154,7 @@ class FuzzyCMeans:
         located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
         # K-means averaging begins with a sum over everyone's local centers.
         upcoming = (EVERYONE,) if self.averaging == "kmeans" else (self._label(1),)
-        starts = Starts(self.init, located, self.n_clusters, rng)
+        starts = Starts(self.init, located, self.n_clusters, rng, setting.start)
 
         def restart(number: int) -> Conversation[FuzzyOutcome]:
             own = geometry(self.seed, number) if number else rng

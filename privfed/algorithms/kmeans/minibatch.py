@@ -28,7 +28,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, AnyInit, Starts, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts
@@ -309,7 +309,7 @@ class FederatedMiniBatch:
     max_iter: int = 200
     tol: float = 0.0
     n_init: int = 1
-    init: Init = "coreset"
+    init: AnyInit = "coreset"
     sampled: bool = False
     seed: int = 0
 
@@ -339,7 +339,7 @@ class FederatedMiniBatch:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
         located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
-        starts = Starts(self.init, located, self.n_clusters, rng)
+        starts = Starts(self.init, located, self.n_clusters, rng, setting.start)
 
         def restart(number: int) -> Conversation[ClusteringOutcome]:
             own = geometry(self.seed, number) if number else rng

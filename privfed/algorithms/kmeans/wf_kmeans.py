@@ -20,7 +20,7 @@ import numpy as np
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, start_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, AnyInit, Starts, start_phases
 from privfed.algorithms.stopping import ending
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
 from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
@@ -67,7 +67,7 @@ class WeightedKMeans:
     min_iter: int = 1
     patience: int | None = None
     n_init: int = 1
-    init: Init = "coreset"
+    init: AnyInit = "coreset"
     sampled: bool = False
     score: Literal["pooled", "client-mean"] = "pooled"
     relocate_empty: bool = False
@@ -113,7 +113,7 @@ class WeightedKMeans:
         """Find the ranges, then run each restart, and keep the best."""
         rng = np.random.default_rng(self.seed)
         located = yield from locate_enough(setting, self.n_clusters, (EVERYONE, self._label(1)))
-        starts = Starts(self.init, located, self.n_clusters, rng)
+        starts = Starts(self.init, located, self.n_clusters, rng, setting.start)
 
         def restart(number: int) -> Conversation[ClusteringOutcome]:
             own = geometry(self.seed, number) if number else rng

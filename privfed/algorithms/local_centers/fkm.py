@@ -33,7 +33,7 @@ from scipy.optimize import linear_sum_assignment
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, AnyInit, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Cycle, Form, Phase, Phases, Same, Shape
@@ -236,7 +236,7 @@ class FederatedKMeans:
     min_iter: int = 1
     patience: int | None = None
     n_init: int = 1
-    init: Init | Literal["k-means++"] = "k-means++"
+    init: AnyInit | Literal["k-means++"] = "k-means++"
     sampled: bool = False
     seed: int = 0
     slots: int = 0
@@ -289,7 +289,7 @@ class FederatedKMeans:
         starts = (
             None
             if isinstance(init, str) and init == "k-means++"
-            else Starts(init, located, self.n_clusters, rng)
+            else Starts(init, located, self.n_clusters, rng, setting.start)
         )
 
         def restart(number: int) -> Conversation[ClusteringOutcome]:

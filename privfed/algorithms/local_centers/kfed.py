@@ -31,7 +31,7 @@ import numpy as np
 
 from privfed.algorithms.outcome import ClusteringOutcome
 from privfed.algorithms.restarts import best_of, geometry, locate_enough, restart_phases
-from privfed.algorithms.starts.starts import MOST_START_SUMS, Init, Starts, cells_start, start_phases
+from privfed.algorithms.starts.starts import MOST_START_SUMS, AnyInit, Starts, cells_start, start_phases
 from privfed.algorithms.stopping import ending, stops
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
@@ -212,7 +212,7 @@ class OneShotKMeans:
     min_iter: int = 1
     patience: int | None = None
     n_init: int = 1
-    init: Init = "kfed"
+    init: AnyInit = "kfed"
     sampled: bool = False
     seed: int = 0
     slots: int = 0
@@ -264,7 +264,7 @@ class OneShotKMeans:
             return (yield from replace(self, slots=len(setting.clients)).run(setting))
         rng = np.random.default_rng(self.seed)
         located = yield from locate_enough(setting, self.n_clusters, (self._label, EVERYONE))
-        starts = Starts(self.init, located, self.n_clusters, rng)
+        starts = Starts(self.init, located, self.n_clusters, rng, setting.start)
 
         def restart(number: int) -> Conversation[ClusteringOutcome]:
             own = geometry(self.seed, number) if number else rng

@@ -12,6 +12,9 @@ rows (the range sum), the size of each. These are the sums of its rows over its 
 `nested` is `coreset` with cells that are the same in each fit (`privfed.questions.nested`), so that further
 fits on the same rows show no further cells.
 
+A `KeptStart` is `coreset` or `nested` without a question: its cells' counts and sums are those of an earlier
+fit (`privfed.algorithms.starts.kept`).
+
 `random` draws from the ranges. An array is used as it is.
 """
 
@@ -23,10 +26,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from privfed.algorithms.starts.kept import KeptStart
 from privfed.core.asking.declaration import Declaration
 from privfed.core.asking.phases import Form, Phase, Phases, Same, Shape
 from privfed.core.asking.question import ClientData, Question, register
-from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
+from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting, Total
 from privfed.core.values.domain import FloatArray, Ranges
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.kernels.interpreted import cell_sums
@@ -57,6 +61,9 @@ MOST_START_SUMS = KFED_STEPS + 1
 """Most sums that a start asks for."""
 
 Init = Literal["coreset", "nested", "kfed", "random"] | FloatArray
+
+AnyInit = Init | KeptStart
+"""The starts of algorithms without noise."""
 
 
 @register
@@ -151,7 +158,11 @@ def asked_cells(
 
 def _in_cells(question: Question, upcoming: tuple[int, ...]) -> Conversation[WeightedPoints]:
     """Return the means and counts of cells that are not empty."""
-    total = yield Ask(question, upcoming=upcoming, purpose="start")
+    return _means((yield Ask(question, upcoming=upcoming, purpose="start")))
+
+
+def _means(total: Total) -> WeightedPoints:
+    """Return the means and counts of cells that are not empty."""
     count = total.statistics["count"]
     held = count > 0.5
     return WeightedPoints(total.statistics["sum"][held] / count[held][:, None], count[held])
@@ -210,11 +221,23 @@ class Starts:
         located: result of the range sum.
         n_clusters: number of clusters.
         rng: source of the starts' random choices.
+        kept: the start total that `init` names, where it is a `KeptStart` (`Setting.start`).
+
+    Raises:
+        ArgumentError: the named total is not there, or is of rows with other columns.
     """
 
-    def __init__(self, init: Init, located: Located, n_clusters: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        init: AnyInit,
+        located: Located,
+        n_clusters: int,
+        rng: np.random.Generator,
+        kept: Total | None = None,
+    ) -> None:
         self._init, self._located, self._n_clusters, self._rng = init, located, n_clusters, rng
         self._coreset: WeightedPoints | None = None
+        self._kept = _kept(init, kept, located) if isinstance(init, KeptStart) else None
 
     def next(
         self, upcoming: tuple[int, ...] = (EVERYONE,), geometry: np.random.Generator | None = None
@@ -230,7 +253,7 @@ class Starts:
             DataError: no client has rows or, for "kfed", at least as many distinct rows as clusters.
         """
         located, n_clusters, rng = self._located, self._n_clusters, self._rng
-        if not isinstance(self._init, str):
+        if not isinstance(self._init, str | KeptStart):
             return self._init
         if self._init == "random":
             return random_start(located, n_clusters, rng)
@@ -238,7 +261,9 @@ class Starts:
             return (yield from kfed_start(located, n_clusters, geometry or rng, upcoming=upcoming))
         # The first start is the best of many draws; later ones are single draws, so that restarts differ.
         draws = BEST_OF if self._coreset is None else 1
-        if self._coreset is None and self._init == "nested":
+        if self._coreset is None and self._kept is not None:
+            self._coreset = self._kept
+        elif self._coreset is None and self._init == "nested":
             self._coreset = yield from _in_cells(nested_cells(located, n_clusters), upcoming)
         elif self._coreset is None:
             self._coreset = yield from asked_cells(None, located, n_clusters, rng, upcoming=upcoming)
@@ -250,13 +275,22 @@ class Starts:
         return seeded(*self._coreset, n_clusters, located.ranges, draws, rng)
 
 
+def _kept(named: KeptStart, total: Total | None, located: Located) -> WeightedPoints:
+    if total is None or total.statistics["sum"].shape[1] != located.ranges.n_features:
+        raise ArgumentError(
+            f"the start total of sum {named.index} of fit {named.fit[:8]} is not known here, or has other "
+            "columns; begin with the StartTotal of that fit, on its rows."
+        )
+    return _means(total)
+
+
 def random_start(located: Located, n_clusters: int, rng: np.random.Generator) -> FloatArray:
     """Draw centers uniformly from the ranges, float64 of shape (n_clusters, n_features), without a sum."""
     return rng.uniform(located.ranges.low, located.ranges.high, (n_clusters, located.ranges.n_features))
 
 
 def start_phases(
-    init: Init, setting: Setting, n_clusters: int, rng: np.random.Generator, restart: int = 0
+    init: AnyInit, setting: Setting, n_clusters: int, rng: np.random.Generator, restart: int = 0
 ) -> Phases:
     """Return what `Starts.next` asks.
 

@@ -31,6 +31,20 @@ def values_of(agreed: Of | None, *names: str) -> Iterator[Value]:
             yield from values_of(value, *names)
 
 
+KEPT_START = "KeptStart"
+"""How agreements call the class that names a start total of an earlier fit; policies list it so, too."""
+
+
+START_MISSING = "start:missing"
+"""Code of the refusal of a client that has no such total in its journal."""
+
+
+def kept_starts(program: AgreedProgram | None) -> tuple[Of, ...]:
+    """Return the start totals of earlier fits from which an agreed algorithm begins."""
+    inits = values_of(None if program is None else program.algorithm, "init")
+    return tuple(one for one in inits if isinstance(one, Of) and one.name == KEPT_START)
+
+
 def named_start(init: npt.ArrayLike) -> str:
     """Return how a policy lists an initialisation: its name, or "sha256:" and the hash of an array.
 
@@ -41,9 +55,14 @@ def named_start(init: npt.ArrayLike) -> str:
 
 
 def start_named(value: Value) -> str | None:
-    """Return how a policy would list an agreed initialisation; None where it is neither name nor array."""
+    """Return how a policy would list an agreed initialisation; None where it cannot be listed.
+
+    A start total of an earlier fit is listed as "KeptStart", whichever it is.
+    """
     if isinstance(value, Numbers):
         return _hashed(value.array)
+    if isinstance(value, Of):
+        return value.name
     return value if isinstance(value, str) else None
 
 

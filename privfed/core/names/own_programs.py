@@ -24,6 +24,7 @@ ALGORITHMS: Registry[type[Any]] = Registry(
         "FixedKMeans": "privfed.algorithms.private.fixed:FixedKMeans",
         "FuzzyCMeans": "privfed.algorithms.fuzzy.fuzzy:FuzzyCMeans",
         "FuzzyStep": "privfed.estimators.private_algorithms:FuzzyStep",
+        "KeptStart": "privfed.algorithms.starts.kept:KeptStart",
         "LloydBaseline": "privfed.algorithms.private.baselines:LloydBaseline",
         "MixtureLearning": "privfed.deep.algorithms.mixing:MixtureLearning",
         "OneShotKMeans": "privfed.algorithms.local_centers.kfed:OneShotKMeans",

@@ -80,6 +80,8 @@ class Setting:
         noising: how many clients of a sum are guaranteed to add their share of the noise. With all n
             clients in a sum, its noise has n / noising times the variance that the claim needs. 1 where
             the server adds the noise.
+        start: total of an earlier fit's start, where the agreement names one; None otherwise, and for whoever
+            follows a program without totals.
     """
 
     clients: tuple[str, ...]
@@ -87,6 +89,7 @@ class Setting:
     domain: Domain | None = None
     privacy: PrivacyTerms | None = None
     noising: int = 1
+    start: Total | None = None
 
 
 class Ledger(Protocol):

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from privfed.algorithms.starts.kept import StartTotal
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.connection import Engine
 from privfed.core.values.domain import Ball, Box, FloatArray, frozen_array
@@ -48,11 +49,13 @@ def check_number(
 
 
 def check_init(init: Any, n_clusters: int, n_features: int) -> Any:
-    """Return the name of a known start, or centers as float64 of shape (n_clusters, n_features).
+    """Return the name of a known start, or of an earlier fit's, or centers of shape (n_clusters, n_features).
 
     Raises:
         ArgumentError: the name is unknown, or the array has another shape or is not finite.
     """
+    if isinstance(init, StartTotal):
+        return init.named
     if isinstance(init, str):
         if init not in ("coreset", "nested", "kfed", "random"):
             raise ArgumentError(

@@ -123,7 +123,8 @@ class Starts:
     init: Any = parameter(
         default="coreset",
         text='how starting centers are found; "coreset", "nested" (the same cells in each fit, for rows that '
-        'are fitted again), "kfed", "random", or given by an array of shape (n_clusters, n_features).',
+        'are fitted again), "kfed", "random", or given by an array of shape (n_clusters, n_features) or by '
+        "the start total of an earlier fit on the same rows (`StartTotal.of_run`, `kept_start()`).",
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -152,15 +153,22 @@ def several_fits() -> None:
             print("    each seed", " ".join(f"{one.recovered:.3f}" for one in own), flush=True)
 
 
+def fits_from(init: str, clients: list[FloatArray], seed: int) -> list[DWFKMeans]:
+    """Return ten fits with other seeds; "kept" ones verify totals, and begin from the first one's start."""
+    words: dict[str, Any] = {"init": init} if init != "kept" else {"protocol": "masked-verified"}
+    fits = [DWFKMeans(10, random_state=seed, **words).fit(clients)]
+    if init == "kept":
+        words["init"] = fits[0].kept_start()
+    return fits + [DWFKMeans(10, random_state=seed + fit, **words).fit(clients) for fit in range(1, 10)]
+
+
 def starts_once() -> None:
     """All rows from the masked totals of ten fits with other seeds, by how each finds its start."""
     for name, seeds in (("wine", 3), ("breast_cancer", 1)):
-        for init in ("coreset", "nested"):
+        for init in ("coreset", "nested", "kept"):
             for seed in range(seeds):
                 clients = real(name, seed)
-                fits = [
-                    DWFKMeans(10, random_state=10 * seed + fit, init=init).fit(clients) for fit in range(10)
-                ]
+                fits = fits_from(init, clients, 10 * seed)
                 views = [fit.transcript_.view("server") for fit in fits]
                 shares = []
                 for n in (1, 2, 3, 5, 10):
