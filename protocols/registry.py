@@ -28,9 +28,11 @@ def one_key_of(name: str) -> bool | None:
 
 
 def by_name(name: str) -> SecureSum:
-    """Return a secure sum with its defaults, by its name or as "module:Class" of a user's own.
+    """Return a secure sum with its defaults, by its registered name.
+
+    A parameter may come from a saved model, so that no module is imported because it names one.
 
     Raises:
         ArgumentError: no secure sum has this name.
     """
-    return SECURE_SUMS.resolve(name)()
+    return SECURE_SUMS.find(name)()

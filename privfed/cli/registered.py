@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError
+from privfed.protocols.registry import SECURE_SUMS
+
+
+def with_own_sum(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an estimator's words with the secure sum that a person typed as "module:Name", if so.
+
+    Raises:
+        ArgumentError: it cannot be imported.
+    """
+    typed = words.get("protocol")
+    if not isinstance(typed, str) or typed in SECURE_SUMS:
+        return dict(words)
+    return {**words, "protocol": SECURE_SUMS.resolve(typed)()}
 
 
 class Registered(click.ParamType[str]):

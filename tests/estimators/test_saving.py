@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import privfed
 from privfed import Box, DWFKMeans, EWFKMeans, WFKMeans
 from privfed.errors import ArgumentError, RunFolderError
+from privfed.metrics import inertia
 from tests.some import some
 
 Clients = list[np.ndarray]
@@ -122,6 +124,23 @@ def test_nothing_is_imported_for_a_file(blobs: Clients, tmp_path: Path, monkeypa
     trap(3, max_iter=1, protocol="plain").fit(blobs).save(tmp_path / "model.npz")
     with pytest.raises(RunFolderError, match="'trap:Trap'"):
         privfed.load(tmp_path / "model.npz")
+
+
+def test_a_model_whose_file_names_a_module_is_fitted_again_without_importing_it(
+    blobs: Clients, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    fitted = DWFKMeans(3, max_iter=1, protocol="plain").fit(blobs)
+    fitted.set_params(protocol="trap:Sum").save(tmp_path / "model.npz")
+    model = privfed.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(model.predict(blobs[0]), fitted.predict(blobs[0]))
+    said = r"protocol must be one of plain, .* got 'trap:Sum'"
+    with pytest.raises(ArgumentError, match=said):
+        model.fit(blobs)
+    with pytest.raises(ArgumentError, match=said):
+        inertia(blobs, model.cluster_centers_, protocol="trap:Sum")
+    assert "trap" not in sys.modules
 
 
 def test_words_that_no_file_holds_are_named(blobs: Clients, tmp_path: Path) -> None:

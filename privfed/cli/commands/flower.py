@@ -26,6 +26,7 @@ from privfed.cli.options import (
     word_options,
     words_of,
 )
+from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.fitting import estimator, load
 from privfed.core.stored.files import replaced
 from privfed.deploy.certificates import (
@@ -204,7 +205,7 @@ def summary(
 ) -> None:
     """Summarize the rows of the nodes of the federation in FOLDER, on the machine of its SuperLink."""
     with FlowerEngine(folder) as engine:
-        words = declared_of(given).words() | given
+        words = with_own_sum(declared_of(given).words() | given)
         found = FederatedSummary(bins, engine=engine, run_dir=out, **words).fit()
         if as_json:
             click.echo(pretty(summarized(found, engine.file.columns)), nl=False)

@@ -18,6 +18,7 @@ from privfed.cli.options import (
     source_options,
     sum_options,
 )
+from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.fitting import load
 from privfed.errors import ArgumentError
 from privfed.estimators.summary import FederatedSummary
@@ -61,7 +62,7 @@ def summary(data: Path, as_json: bool, bins: int | list[float] | None, **given: 
             f"{source.path} holds one client, whom protocol {given['protocol']!r} cannot protect; name the "
             "column that tells clients apart with --group, or take --protocol plain."
         )
-    found = FederatedSummary(bins, **declared.words(), **given)
+    found = FederatedSummary(bins, **with_own_sum({**declared.words(), **given}))
     found.fit(list(tables.arrays), client_names=tables.names)
     if as_json:
         click.echo(pretty(summarized(found, tables.columns)), nl=False)

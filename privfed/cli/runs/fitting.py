@@ -31,6 +31,7 @@ from privfed.cli.folder.run_folder import (
 )
 from privfed.cli.folder.trained import TrainedResult
 from privfed.cli.measuring import agree_on
+from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.training import labels_of, model_of, show_trained, trained, trained_result
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.asking.statistics import Statistics
@@ -44,8 +45,9 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.choosing.selection import estimator_of
 from privfed.estimators.local_centers import FKM, KFED
 from privfed.estimators.registry import ESTIMATORS
+from privfed.federation.builder import protocol_of
 from privfed.federation.clients import Clients, gather
-from privfed.protocols.registry import SECURE_SUMS, by_name
+from privfed.protocols.registry import SECURE_SUMS
 from privfed.protocols.slotted import Slotted
 
 
@@ -65,16 +67,15 @@ def estimator(
     if parameters.algorithm == "lloyd" and parameters.words.get("local_iter", 1) != 1:
         steps = parameters.words["local_iter"]
         raise ArgumentError(f"lloyd takes one local step, got --local-iter {steps}; take --algorithm dwf.")
-    surroundings = {**parameters.declared.words(), "run_dir": folder}
+    words = with_own_sum({**parameters.words, **parameters.declared.words(), "run_dir": folder})
     kind = ESTIMATORS.resolve(parameters.algorithm)
     if isinstance(kind, type) and issubclass(kind, FederatedModel):
-        return model_of(kind, {**parameters.words, **surroundings}, parameters.n_clusters, classes)
-    model = estimator_of(parameters.algorithm, {**parameters.words, **surroundings})
+        return model_of(kind, words, parameters.n_clusters, classes)
+    model = estimator_of(parameters.algorithm, words)
     model.set_params(n_clusters=parameters.n_clusters)
     if parameters.words.get("merge") == "slotted" and isinstance(model, FKM | KFED):
         # In Python slots belong to the secure sum. Here --merge asks for them, for as many sums as need them.
-        inner = by_name(str(parameters.words["protocol"]))
-        model.set_params(protocol=Slotted(inner, sums=model.gathered_sums))
+        model.set_params(protocol=Slotted(protocol_of(model.protocol), sums=model.gathered_sums))
     return model
 
 

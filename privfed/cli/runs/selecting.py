@@ -29,6 +29,7 @@ from privfed.cli.folder.claim import claim_from, saying_the_claim
 from privfed.cli.folder.disk import telling_when_full, write_new
 from privfed.cli.folder.result import began_of, server_saw
 from privfed.cli.folder.run_folder import RESULT_FORMAT, Source, Word, pretty
+from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.fitting import check_same_rows
 from privfed.core.stored.files import make_folder, replaced
 from privfed.data import ClientTables
@@ -98,7 +99,9 @@ def carry_out(
     picture: bool,
 ) -> Selection:
     """Fit every number of clusters, continuing from what the folder holds, and write the results."""
-    model = estimator_of(asked.algorithm, {**asked.words, **asked.declared.words(), "run_dir": out})
+    model = estimator_of(
+        asked.algorithm, with_own_sum({**asked.words, **asked.declared.words(), "run_dir": out})
+    )
     fresh = _prepare(out, asked)
     try:
         with _held(out), saying_the_claim(out), _resumable(out), in_results():
