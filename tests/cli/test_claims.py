@@ -238,7 +238,7 @@ LOST = NotEnoughClientsError(missing=["a"], left=1, needed=2, stage="collect")
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("privfed.estimators.base", "fit"), ("privfed.estimators.choosing.private_selection", "select-k")],
+    [("privfed.estimators.common.starting", "fit"), ("privfed.estimators.choosing.private_selection", "select-k")],
 )
 @pytest.mark.parametrize(("error", "exit_code"), [(LOST, 2), (KeyboardInterrupt(), 130)])
 def test_a_run_that_stops_says_under_which_claim_it_has_asked(
@@ -260,7 +260,7 @@ def test_a_run_that_stops_says_under_which_claim_it_has_asked(
 def test_a_run_that_asked_nothing_claims_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privfed.estimators.base.open_federation", stopping(0, LOST))
+    monkeypatch.setattr("privfed.estimators.common.starting.open_federation", stopping(0, LOST))
     assert "claim" not in run(*cases(home, tmp_path / "out")["fit"], exit_code=2).stderr
 
 
