@@ -238,7 +238,10 @@ LOST = NotEnoughClientsError(missing=["a"], left=1, needed=2, stage="collect")
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("privfed.estimators.common.starting", "fit"), ("privfed.estimators.choosing.private_selection", "select-k")],
+    [
+        ("privfed.estimators.common.starting", "fit"),
+        ("privfed.estimators.choosing.private_selection", "select-k"),
+    ],
 )
 @pytest.mark.parametrize(("error", "exit_code"), [(LOST, 2), (KeyboardInterrupt(), 130)])
 def test_a_run_that_stops_says_under_which_claim_it_has_asked(
