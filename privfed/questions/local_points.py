@@ -64,6 +64,16 @@ def no_means(n_features: int) -> LocalMeans:
     return LocalMeans(np.empty((0, n_features)), np.empty(0), np.empty(0))
 
 
+def has_distinct(rows: FloatArray, wanted: int) -> bool:
+    """Say whether there are at least `wanted` distinct rows; usually the first few rows suffice."""
+    size = 4 * wanted
+    while size < 2 * len(rows):
+        if len(np.unique(rows[:size], axis=0)) >= wanted:
+            return True
+        size *= 8
+    return len(np.unique(rows, axis=0)) >= wanted
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalPoints(Part, ABC):
     """A deterministic way to compute points from a client's rows, as a frozen dataclass.

@@ -22,7 +22,7 @@ from privfed.errors import ArgumentError
 from privfed.numerics.local_fuzzy import LEAST_POWERS, LocalFuzzy, Stack, blocks, check_local, local_fits
 from privfed.numerics.memberships import check_fuzzifier
 from privfed.questions.lloyd import RESOLUTION, SLACK, check_centers, sums_entry, value_resolution
-from privfed.questions.local_points import LocalMeans, LocalPoints, no_means
+from privfed.questions.local_points import LocalMeans, LocalPoints, has_distinct, no_means
 
 
 @register
@@ -62,7 +62,7 @@ class FuzzyCentroids(LocalPoints):
         rows, d = client.features, client.n_features
         if self.centers.shape[1] != d:
             raise ArgumentError(f"centers need {d} columns, got shape {self.centers.shape}.")
-        if not _has_distinct(rows, len(self.centers)):
+        if not has_distinct(rows, len(self.centers)):
             return no_means(d)
         words = {"m": self.m, "local_iter": self.local_iter, "local_tol": self.local_tol}
         fit = local_fits([rows], self.centers, **words)[0]  # type: ignore[arg-type]
@@ -75,16 +75,6 @@ class FuzzyCentroids(LocalPoints):
     def heaviest(self, ranges: Ranges) -> float:
         """Return the number of clusters."""
         return float(len(self.centers))
-
-
-def _has_distinct(rows: FloatArray, wanted: int) -> bool:
-    """Say whether there are at least `wanted` distinct rows; usually the first few rows suffice."""
-    size = 4 * wanted
-    while size < 2 * len(rows):
-        if len(np.unique(rows[:size], axis=0)) >= wanted:
-            return True
-        size *= 8
-    return len(np.unique(rows, axis=0)) >= wanted
 
 
 @register

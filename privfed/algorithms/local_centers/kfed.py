@@ -40,7 +40,8 @@ from privfed.core.roles.conversation import EVERYONE, Ask, Conversation, Setting
 from privfed.core.values.domain import FloatArray, Ranges, frozen_array
 from privfed.errors import ArgumentError, DataError
 from privfed.numerics.distances import squared_distances
-from privfed.numerics.weighted_kmeans import Clustering, lloyd, many_distances, seeds, weighted_kmeans
+from privfed.numerics.kernels.by_law import two_nearest
+from privfed.numerics.weighted_kmeans import Clustering, lloyd, seeds, weighted_kmeans
 from privfed.questions.cells import cells_form
 from privfed.questions.gathered import (
     PointCount,
@@ -58,6 +59,7 @@ from privfed.questions.local_points import (
     PointCells,
     PointSums,
     WeightedPoints,
+    has_distinct,
     no_means,
     summed_kmeans,
 )
@@ -106,7 +108,7 @@ class LocalCentroids(LocalPoints):
     def make(self, client: ClientData) -> LocalMeans:
         """Cluster the client's rows."""
         rows, k = client.features, self.n_clusters
-        if len(rows) < k or len(np.unique(rows, axis=0)) < k:
+        if not has_distinct(rows, k):
             return no_means(rows.shape[1])
         found = self._clustered(rows, np.random.default_rng(self.seed))
         sizes = np.bincount(found.labels, minlength=k)
@@ -146,10 +148,10 @@ def split_means(points: FloatArray, centers: FloatArray) -> FloatArray:
     """
     if len(centers) == 1:
         return np.asarray(points.mean(axis=0, keepdims=True))
-    distances = many_distances(points, centers[None])[0]
-    first, second = np.partition(distances, 1, axis=0)[:2]
+    labels, squares, others = two_nearest(points, centers)
+    near = np.zeros((len(centers), len(points)), dtype=np.bool_)
     # Distances are squared, so that a third becomes a ninth.
-    near = (distances == first) & (9.0 * first <= second)
+    near[labels, np.arange(len(points))] = 9.0 * squares <= others
     counts = near.sum(axis=1)[:, None]
     return np.where(counts > 0, near @ points / np.maximum(counts, 1), centers)
 

@@ -42,6 +42,7 @@ from privfed.questions.local_points import (
     PointCells,
     PointSums,
     WeightedPoints,
+    has_distinct,
     no_means,
     summed_kmeans,
 )
@@ -98,7 +99,7 @@ class KMeansCentroids(LocalPoints):
     def make(self, client: ClientData) -> LocalMeans:
         """Cluster the client's rows."""
         rows, k = client.features, self.n_clusters
-        if len(rows) < k or len(np.unique(rows, axis=0)) < k:
+        if not has_distinct(rows, k):
             return no_means(rows.shape[1])
         rng = np.random.default_rng(self.seed)
         fitted = weighted_kmeans(rows, np.ones(len(rows)), k, rng, n_init=LOCAL_STARTS)
