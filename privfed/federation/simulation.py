@@ -23,7 +23,8 @@ from privfed.errors import ArgumentError, PolicyError, ResumeError
 from privfed.federation.run_dir import CLIENTS, check_ledgers, ledger_of, moves_of
 from privfed.party.client import Stores, assembled, rows_in_domain
 from privfed.party.crowd import Crowd
-from privfed.party.program import Followed, Program, agreed_program
+from privfed.party.program import Program, agreed_program
+from privfed.party.readings import Followed
 from privfed.party.state import MemoryStore
 
 

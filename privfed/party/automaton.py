@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from privfed.core.asking.phases import Cycle, Phase, Phases
+from privfed.core.asking.phases import Among, Cycle, Form, Phase, Phases
 
 Place = tuple[int, ...]
 """Where a reading stands in phases: (part, times), and for a cycle the place within its body after it."""
@@ -75,12 +75,43 @@ def _next(parts: Phases, place: Place) -> Iterator[Step]:
         yield from _first(parts, i + 1)
 
 
+def standing(parts: Phases, place: Place) -> tuple[Place, Place]:
+    """Return where a place stands, and the numbers of turns there that only bound how many may follow.
+
+    Law (`tests/party/test_readings.py`): of two places that stand alike, the one whose every number is at
+    most the other's may be followed by all that may follow the other.
+    """
+    if not place:
+        return (), ()
+    i, times, *rest = place
+    part = parts[i]
+    inner = standing(part.body if isinstance(part, Cycle) else (), tuple(rest))
+    # Once a part may end, a turn more or less matters to its most turns alone.
+    if times >= part.least or (isinstance(part, Cycle) and _optional(part.body)):
+        return (i, -1, *inner[0]), (times, *inner[1])
+    return (i, times, *inner[0]), inner[1]
+
+
 @lru_cache(maxsize=1 << 14)
 def onward(parts: Phases, place: Place) -> tuple[tuple[Step, ...], bool]:
     """Return what may come next at a place, and whether the phases may end there."""
     return tuple(_next(parts, place)), _ended(parts, place)
 
 
+@lru_cache(maxsize=1 << 10)
 def most_questions(parts: Phases) -> int:
     """Return the most questions that phases have."""
     return sum(part.most * (1 if isinstance(part, Phase) else most_questions(part.body)) for part in parts)
+
+
+def kinds(parts: Iterable[Phase | Cycle]) -> frozenset[type] | None:
+    """Return the classes of the questions in phases; None where a form may have any."""
+    found = [kinds(one.body) if isinstance(one, Cycle) else _kinds(one.form) for one in parts]
+    return None if None in found else frozenset[type]().union(*(one for one in found if one is not None))
+
+
+def _kinds(rule: object) -> frozenset[type] | None:
+    if isinstance(rule, Among):
+        found = [_kinds(one) for one in rule.rules]
+        return None if None in found else frozenset[type]().union(*(one for one in found if one is not None))
+    return frozenset((rule.kind,)) if isinstance(rule, Form) else None

@@ -17,7 +17,8 @@ from privfed.errors import ArgumentError
 from privfed.party.answerer import own_answerer
 from privfed.party.guard import MOVES, GuardedAnswerer
 from privfed.party.journalled import JournalledFit, JournallingAnswerer
-from privfed.party.program import FOLLOWED, Program, ProgramAnswerer, agreed_program
+from privfed.party.program import Program, ProgramAnswerer, agreed_program
+from privfed.party.readings import FOLLOWED
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import PayingAnswerer
 from privfed.privacy.stepped import SteppedAnswerer

@@ -15,7 +15,8 @@ from privfed.core.asking.statistics import StatisticsTable
 from privfed.core.roles.engine import ClientSide, Replies, StateStore, StepsTogether
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.client import Stores
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program
+from privfed.party.readings import Followed
 from privfed.party.state import MemoryStore
 
 Together = Callable[[Question, int, tuple[int, ...]], "tuple[StatisticsTable, list[int]] | None"]

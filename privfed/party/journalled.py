@@ -16,7 +16,7 @@ from privfed.errors import PolicyError, StateError
 from privfed.party.chain import Chain
 from privfed.party.database import Database
 from privfed.party.guard import MOVES
-from privfed.party.program import FOLLOWED
+from privfed.party.readings import FOLLOWED
 from privfed.party.replica import TOTALS
 from privfed.protocols.crypto.keys import equal
 

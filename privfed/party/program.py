@@ -6,7 +6,8 @@ sums (it is in no cohort, or was lost) knows from a sum's number how many passed
 any question that was possible then.
 
 Following is pure: `after` takes what is known (`Followed`, which `FOLLOWED` stores) and returns what is known
-next. Where several readings of the questions so far are possible, all are followed.
+next. Where several readings of the questions so far are possible, all are followed, but those after which no
+more may be asked than after another.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-
-import msgspec
+from itertools import chain
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, built, written
@@ -24,85 +24,36 @@ from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Setting
 from privfed.core.roles.engine import Answerer, StateStore
-from privfed.core.stored.codec import Codec
 from privfed.core.values.domain import Box, Domain
 from privfed.core.values.guarantee import Noise
 from privfed.errors import ArgumentError, PolicyError
-from privfed.party.automaton import Place, Step, most_questions, onward
+from privfed.party.automaton import Place, Step, kinds, most_questions, onward
+from privfed.party.readings import MOST_REMEMBERED, Branch, Followed, Onward, Parts, Readings
 from privfed.privacy.noised import Noised
 from privfed.questions.ranges import Found
 
 REFUSED = "program"
 """Code of the refusal of a question that the program does not ask next."""
 
-MOST_REMEMBERED = 1 << 14
-"""Most readings whose next ones are remembered."""
-
-MOST_FOLLOWED = 1 << 9
-"""Most clients' places, those of many being the same, whose readings are remembered."""
-
-
-class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True, cache_hash=True):
-    """One reading of the questions so far.
-
-    Args:
-        used: metrics that were asked, ascending but for the last of them, which may not have ended.
-        place: within the algorithm's phases, or within those of the last metric; empty before the first.
-        kept: name of a `Same` -> digest of its value, by name.
-    """
-
-    used: tuple[int, ...] = ()
-    place: Place = ()
-    kept: tuple[tuple[str, bytes], ...] = ()
-
-
-class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
-    """What a client remembers of a run.
-
-    Args:
-        index: number of the last sum that it answered; -1 before the first.
-        asked: digest of that sum's question.
-        branches: all readings that are possible, each once, in order.
-    """
-
-    index: int = -1
-    asked: bytes = b""
-    branches: tuple[Branch, ...] = (Branch(),)
-
-
-FOLLOWED: Codec[Followed] = Codec(Followed, "place in a program", 1)
-
 
 Next = tuple[tuple[int, ...], Step]
 """Metrics that are used once a question is asked, and the question."""
 
-
-@dataclass(slots=True)
-class _Meant:
-    """What the question that is asked now means, as many readings agree, and clients share most readings.
-
-    Args:
-        sum: its number, and its digest.
-        read: a phase with what was kept before it -> what is kept after; None where it is another's.
-        branches: a reading before it -> those after it.
-    """
-
-    sum: tuple[int, bytes] = (-1, b"")
-    read: dict[object, tuple[tuple[str, bytes], ...] | None] = field(default_factory=dict)
-    branches: dict[Branch, tuple[Branch, ...]] = field(default_factory=dict)
+Meaning = tuple[tuple[str, bytes], ...]
 
 
 class _Memory:
-    """What was found for the sum that is asked now, since simulated clients follow a program together."""
+    """What was found, since simulated clients follow a program together."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts) -> None:
+        self.onward, self._parts = Onward(parts), parts
         self._asked: tuple[Question, bytes] | None = None
         self._index = -1
         self._found: dict[tuple[Followed, bytes], Followed] = {}
-        self._meant = _Meant()
-        self._passed: dict[Branch, tuple[Branch, ...]] = {}
-        self._reached: dict[Followed, tuple[int, set[Branch]]] = {}
+        self._read: tuple[bytes, dict[object, Meaning | None]] = (b"", {})
+        self._readings: dict[Followed, tuple[int, Readings]] = {}
         self._steps: dict[tuple[tuple[int, ...], Place], tuple[Next, ...]] = {}
+        self._ahead: dict[tuple[tuple[int, ...], int], frozenset[type] | None] = {}
 
     def steps(
         self, branch: Branch, find: Callable[[tuple[int, ...], Place], Iterator[Next]]
@@ -115,24 +66,13 @@ class _Memory:
             self._steps[key] = tuple(find(*key))
         return self._steps[key]
 
-    def reached(self, followed: Followed, index: int) -> tuple[int, set[Branch]]:
-        """Return the last sum before `index` after which the readings are known, and these."""
-        at, branches = self._reached.get(followed, (index, set()))
-        return (at, branches) if at < index else (followed.index, set(followed.branches))
-
-    def reaches(self, followed: Followed, index: int, branches: set[Branch]) -> None:
-        """Remember the readings after a sum, for clients that did not see those since `followed`."""
-        if len(self._reached) > MOST_FOLLOWED:
-            self._reached.clear()
-        self._reached[followed] = (index, branches)
-
-    def passed(self, branch: Branch, find: Callable[[Branch], Iterator[Branch]]) -> tuple[Branch, ...]:
-        """Return the readings after a question that nobody here saw."""
-        if branch not in self._passed:
-            if len(self._passed) > MOST_REMEMBERED:
-                self._passed.clear()
-            self._passed[branch] = tuple(find(branch))
-        return self._passed[branch]
+    def leads(self, branch: Branch, kind: type, to_come: Callable[[tuple[int, ...], int], Phases]) -> bool:
+        """Say whether a question of a class may come after a reading, at once or later."""
+        key = branch.used, branch.place[0] if branch.place else 0
+        if key not in self._ahead:
+            self._ahead[key] = kinds(to_come(*key))
+        ahead = self._ahead[key]
+        return ahead is None or kind in ahead
 
     def digest(self, question: Question) -> bytes:
         """Return SHA-256 of a question's encoding."""
@@ -146,11 +86,24 @@ class _Memory:
             self._index, self._found = index, {}
         return self._found
 
-    def meant(self, index: int, asked: bytes) -> _Meant:
-        """Return what a question of sum `index` was found to mean."""
-        if self._meant.sum != (index, asked):
-            self._meant = _Meant((index, asked))
-        return self._meant
+    def readings(self, followed: Followed) -> tuple[int, Readings]:
+        """Return the readings of what a client remembers, and their base."""
+        known = self._readings.get(followed)
+        return Readings.of(followed.branches, self._parts) if known is None else known
+
+    def followed(self, index: int, asked: bytes, found: tuple[int, Readings]) -> Followed:
+        """Return what a client remembers after a sum, of which the readings are known."""
+        if len(self._readings) > MOST_REMEMBERED:
+            self._readings.clear()
+        followed = Followed(index, asked, tuple(sorted(found[1].at(found[0]))))
+        self._readings[followed] = found
+        return followed
+
+    def read(self, asked: bytes) -> dict[object, Meaning | None]:
+        """Return what is kept after a question, by phase and what was kept; None if it is another's."""
+        if self._read[0] != asked:
+            self._read = (asked, {})
+        return self._read[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +119,10 @@ class Program:
     phases: Phases
     metrics: tuple[Phases, ...]
     setting: Setting
-    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
+    _memory: _Memory = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_memory", _Memory(self._parts))
 
     @classmethod
     def of(cls, algorithm: object, setting: Setting, metrics: Iterable[Phased] = ()) -> Program:
@@ -206,20 +162,23 @@ class Program:
     def _after(self, followed: Followed, question: Question, index: int, asked: bytes) -> Followed:
         if not followed.index < index < self.max_sums:
             raise PolicyError(REFUSED)
-        reached, branches = self._memory.reached(followed, index)
-        for _ in range(index - reached - 1):
-            branches = {found for one in branches for found in self._memory.passed(one, self._passed)}
-        self._memory.reaches(followed, index - 1, branches)
-        plain, meant = self._without_noise(question), self._memory.meant(index, asked)
-        found = set[Branch]()
-        for one in branches:
-            after = meant.branches.get(one)
-            if after is None:
-                after = meant.branches[one] = tuple(self._matched(one, plain, meant.read))
-            found.update(after)
-        if not found:
+        plain, onward = self._without_noise(question), self._memory.onward
+        read, kind = self._memory.read(asked), type(plain)
+        found: tuple[int, Readings] | None = self._memory.readings(followed)
+        for _ in range(index - followed.index - 1):
+            found = found and onward.after(*found, kind, lambda one: self._passed(one, kind))
+        found = found and onward.after(*found, asked, lambda one: self._matched(one, plain, read))
+        if found is None:
             raise PolicyError(REFUSED)
-        return Followed(index, asked, tuple(sorted(found)))
+        return self._memory.followed(index, asked, found)
+
+    def _to_come(self, used: tuple[int, ...], part: int) -> Phases:
+        """Return what is ahead: the parts from one on, of the algorithm or the last metric; other metrics."""
+        other = (phases for metric, phases in enumerate(self.metrics) if metric not in used)
+        return (*self._parts(used)[part:], *chain.from_iterable(other))
+
+    def _parts(self, used: tuple[int, ...]) -> Phases:
+        return self.metrics[used[-1]] if used else self.phases
 
     def followed(self, asked: Iterable[tuple[int, bytes]]) -> Followed:
         """Return what is known after sums that are on record.
@@ -248,8 +207,7 @@ class Program:
 
     def _steps(self, used: tuple[int, ...], place: Place) -> Iterator[tuple[tuple[int, ...], Step]]:
         """Yield what may be asked next, with the metrics that are used then."""
-        parts = self.metrics[used[-1]] if used else self.phases
-        steps, ended = onward(parts, place)
+        steps, ended = onward(self._parts(used), place)
         yield from ((used, step) for step in steps)
         if ended:
             for metric, phases in enumerate(self.metrics):
@@ -257,13 +215,15 @@ class Program:
                     # In which order metrics were asked makes no difference to what may follow.
                     yield from (((*sorted(used), metric), step) for step in onward(phases, ())[0])
 
-    def _passed(self, branch: Branch) -> Iterator[Branch]:
-        """Yield the readings after a question that this client did not see."""
+    def _passed(self, branch: Branch, kind: type) -> Iterator[Branch]:
+        """Yield the readings after a question that this client did not see, if one of a class may follow."""
         for used, step in self._memory.steps(branch, self._steps):
-            yield Branch(used, step.place, _kept(_without(branch, step)))
+            after = Branch(used, step.place, _kept(_without(branch, step)))
+            if self._memory.leads(after, kind, self._to_come):
+                yield after
 
     def _matched(
-        self, branch: Branch, question: Question, read: dict[object, tuple[tuple[str, bytes], ...] | None]
+        self, branch: Branch, question: Question, read: dict[object, Meaning | None]
     ) -> Iterator[Branch]:
         """Yield the readings after a question; `read` keeps what it means where, as many readings agree."""
         for used, step in self._memory.steps(branch, self._steps):
@@ -274,7 +234,7 @@ class Program:
             if kept is not None:
                 yield Branch(used, step.place, kept)
 
-    def _meant(self, step: Step, before: Kept, question: Question) -> tuple[tuple[str, bytes], ...] | None:
+    def _meant(self, step: Step, before: Kept, question: Question) -> Meaning | None:
         """Return what is kept where a question is that of a step; None where it is not."""
         kept = step.phase.form.read(question, before)
         if kept is None:
@@ -290,7 +250,7 @@ def _without(branch: Branch, step: Step) -> Kept:
     return {name: value for name, value in branch.kept if name not in step.forgets}
 
 
-def _kept(kept: Kept) -> tuple[tuple[str, bytes], ...]:
+def _kept(kept: Kept) -> Meaning:
     return tuple(sorted(kept.items()))
 
 

@@ -18,7 +18,8 @@ from privfed.core.federation import Federation
 from privfed.core.record.transcript import Asked
 from privfed.core.values.domain import Ranges
 from privfed.errors import ArgumentError
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program
+from privfed.party.readings import Followed
 from privfed.questions.histograms import MOST_BINS, FeatureHistograms
 from tests.some import some
 

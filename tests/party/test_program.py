@@ -22,7 +22,8 @@ from privfed.federation.builder import FederationRequest
 from privfed.metrics.phases import AskedMetric
 from privfed.metrics.registry import METRICS as METRIC_FUNCTIONS
 from privfed.party.answerer import own_answerer
-from privfed.party.program import FOLLOWED, Followed, Program, ProgramAnswerer
+from privfed.party.program import Program, ProgramAnswerer
+from privfed.party.readings import FOLLOWED, Followed
 from privfed.party.state import FileStore
 from privfed.privacy.noised import Noised
 from privfed.questions.cells import CellSums

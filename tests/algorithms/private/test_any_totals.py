@@ -22,7 +22,8 @@ from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Ask, Setting, Total
 from privfed.core.values.domain import Box, Ranges
 from privfed.core.values.guarantee import Unit
-from privfed.party.program import Followed, Program
+from privfed.party.program import Program
+from privfed.party.readings import Followed
 from privfed.privacy.accounting import gdp_mu
 from privfed.privacy.noised import Noised
 from privfed.privacy.pricing import bounds_of
