@@ -75,6 +75,11 @@ def _next(parts: Phases, place: Place) -> Iterator[Step]:
         yield from _first(parts, i + 1)
 
 
+def fewest(part: Phase | Cycle) -> int:
+    """Return after how many turns a part that was begun may end, as far as their number goes."""
+    return 1 if isinstance(part, Cycle) and _optional(part.body) else max(1, part.least)
+
+
 def standing(parts: Phases, place: Place) -> tuple[Place, Place]:
     """Return where a place stands, and the numbers of turns there that only bound how many may follow.
 
@@ -87,7 +92,7 @@ def standing(parts: Phases, place: Place) -> tuple[Place, Place]:
     part = parts[i]
     inner = standing(part.body if isinstance(part, Cycle) else (), tuple(rest))
     # Once a part may end, a turn more or less matters to its most turns alone.
-    if times >= part.least or (isinstance(part, Cycle) and _optional(part.body)):
+    if times >= fewest(part):
         return (i, -1, *inner[0]), (times, *inner[1])
     return (i, times, *inner[0]), inner[1]
 

@@ -95,7 +95,7 @@ class _Memory:
         """Return what a client remembers after a sum, of which the readings are known."""
         if len(self._readings) > MOST_REMEMBERED:
             self._readings.clear()
-        followed = Followed(index, asked, tuple(sorted(found[1].at(found[0]))))
+        followed = Followed(index, asked, found[1].at(found[0]))
         self._readings[followed] = found
         return followed
 
@@ -227,9 +227,10 @@ class Program:
     ) -> Iterator[Branch]:
         """Yield the readings after a question; `read` keeps what it means where, as many readings agree."""
         for used, step in self._memory.steps(branch, self._steps):
-            key = (id(step.phase), step.forgets, branch.kept)
+            before = _without(branch, step)
+            key = (id(step.phase), _kept(before))
             if key not in read:
-                read[key] = self._meant(step, _without(branch, step), question)
+                read[key] = self._meant(step, before, question)
             kept = read[key]
             if kept is not None:
                 yield Branch(used, step.place, kept)

@@ -15,7 +15,7 @@ import msgspec
 
 from privfed.core.asking.phases import Phases
 from privfed.core.stored.codec import Codec
-from privfed.party.automaton import Place, standing
+from privfed.party.automaton import Place, fewest, standing
 
 MOST_REMEMBERED = 1 << 14
 """Most readings whose next ones are remembered."""
@@ -82,13 +82,16 @@ class Readings(NamedTuple):
 
     Args:
         part: the metrics used and the part whose turns are counted from the base; None where none are.
+        lowest: the lowest base from which the part may end.
         highest: the highest base from which the part's most turns are farther than one question.
-        branches: the readings; those in the part with the base taken off their turns.
+        branches: the readings, in order; those in the part with the base taken off their turns, which leaves
+            the order as it is.
     """
 
     part: tuple[tuple[int, ...], int] | None
+    lowest: int
     highest: int
-    branches: frozenset[Branch]
+    branches: tuple[Branch, ...]
 
     @classmethod
     def of(
@@ -97,13 +100,13 @@ class Readings(NamedTuple):
         """Return readings and their base.
 
         Args:
-            found: at least one reading.
+            found: at least one reading, each once, in order.
             parts: as in `widest`.
             part: whose turns to count from a base, if a reading is in it; otherwise that of the first one.
         """
-        branches = frozenset(found)
+        branches = tuple(found)
         if part is None or not any(_in(part, one) for one in branches):
-            first = min(branches)
+            first = branches[0]
             part = (first.used, first.place[0]) if first.place else None
         if part is not None:
             turns = [one.place[1] for one in branches if _in(part, one)]
@@ -111,11 +114,12 @@ class Readings(NamedTuple):
             highest = phases[part[1]].most - 1 - (max(turns) - base)
             free = all(standing(phases, one.place)[0][1] < 0 for one in branches if _in(part, one))
             if free and base <= highest:
-                return base, cls(part, highest, _moved(branches, part, -base))
-        return 0, cls(None, _FAR, branches)
+                lowest = fewest(phases[part[1]])
+                return base, cls(part, lowest, highest, _moved(branches, part, -base))
+        return 0, cls(None, 0, _FAR, branches)
 
-    def at(self, base: int) -> frozenset[Branch]:
-        """Return the readings themselves."""
+    def at(self, base: int) -> tuple[Branch, ...]:
+        """Return the readings themselves, in order."""
         return self.branches if self.part is None else _moved(self.branches, self.part, base)
 
 
@@ -123,13 +127,13 @@ def _in(part: tuple[tuple[int, ...], int], branch: Branch) -> bool:
     return branch.used == part[0] and branch.place[:1] == (part[1],)
 
 
-def _moved(branches: frozenset[Branch], part: tuple[tuple[int, ...], int], by: int) -> frozenset[Branch]:
-    return frozenset(
-        Branch(one.used, (one.place[0], one.place[1] + by, *one.place[2:]), one.kept)
-        if _in(part, one)
-        else one
-        for one in branches
-    )
+def _moved(branches: tuple[Branch, ...], part: tuple[tuple[int, ...], int], by: int) -> tuple[Branch, ...]:
+    return tuple([_turned(one, by) if _in(part, one) else one for one in branches])
+
+
+def _turned(branch: Branch, by: int) -> Branch:
+    part, turns, *rest = branch.place
+    return Branch(branch.used, (part, turns + by, *rest), branch.kept)
 
 
 class Onward:
@@ -156,7 +160,11 @@ class Onward:
         """
         key = here, asked
         if key not in self._found:
-            return self._new(base, here, key, find)
+            # Found from the lowest base, as most places there were looked at before.
+            self._remember(key, find)
+        if key not in self._found:
+            found = self._next(here.at(base), find)
+            return Readings.of(found, self._parts, here.part) if found else None
         known = self._found[key]
         if known is None:
             return None
@@ -164,22 +172,20 @@ class Onward:
         turns += base if counted else 0
         return (turns, after) if turns <= after.highest else Readings.of(after.at(turns), self._parts)
 
-    def _new(
-        self,
-        base: int,
-        here: Readings,
-        key: tuple[Readings, object],
-        find: Callable[[Branch], Iterable[Branch]],
-    ) -> tuple[int, Readings] | None:
-        found = widest({after for one in here.at(base) for after in find(one)}, self._parts)
+    def _remember(self, key: tuple[Readings, object], find: Callable[[Branch], Iterable[Branch]]) -> None:
+        """Find the readings after a question, and remember them if they hold for every base."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
+        here = key[0]
+        found = self._next(here.at(here.lowest), find)
         if not found:
             self._found[key] = None
-            return None
+            return
         turns, after = Readings.of(found, self._parts, here.part)
         counted = here.part is not None and after.part == here.part
         # Where the most turns are near, what was found is not true of other numbers.
         if counted or here.part is None or not any(_in(here.part, one) for one in found):
-            self._found[key] = (counted, turns - base if counted else turns, after)
-        return turns, after
+            self._found[key] = (counted, turns - here.lowest if counted else turns, after)
+
+    def _next(self, before: Iterable[Branch], find: Callable[[Branch], Iterable[Branch]]) -> list[Branch]:
+        return sorted(widest({after for one in before for after in find(one)}, self._parts))
