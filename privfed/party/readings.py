@@ -21,7 +21,7 @@ MOST_REMEMBERED = 1 << 14
 """Most readings whose next ones are remembered."""
 
 
-class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True, cache_hash=True):
+class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True, cache_hash=True, gc=False):
     """One reading of the questions so far.
 
     Args:
@@ -35,7 +35,7 @@ class Branch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
     kept: tuple[tuple[str, bytes], ...] = ()
 
 
-class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
+class Followed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, gc=False):
     """What a client remembers of a run.
 
     Args:
