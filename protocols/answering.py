@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privfed.core.agreed.configuration import Configuration, Terms
+from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question, question_from_bytes
 from privfed.core.roles.engine import Answerer
@@ -45,23 +45,29 @@ def admit_configuration(configuration: Configuration, policy: ClientPolicy) -> N
         raise PolicyError("numerics")
 
 
-def check_promised(terms: Terms, *, shows: bool = False, one_key: bool = False) -> None:
-    """Check that terms promise what a sum keeps: no more, and at least two honest clients where it hides.
+FEWEST_SUMMED = 3
+"""Fewest clients in a sum that hides answers: of two, each would learn the other's from the total."""
+
+
+def check_promised(configuration: Configuration, *, shows: bool = False, one_key: bool = False) -> None:
+    """Check that terms promise what a sum keeps: no more, and where it hides two honest clients of three.
 
     A policy goes by the terms, and so does the share of noise that a client adds: whoever writes them alone
     could promise a thousand honest clients in a sum that shows every answer, or a single one in a sum that
-    hides them.
+    hides them. Cohorts of two are refused by each client, too: the total tells each the other's answer.
 
     Args:
-        terms: what was agreed.
+        configuration: what was agreed.
         shows: whether the sum shows every answer.
         one_key: whether one client's key opens every upload.
 
     Raises:
         PolicyError: they do not; the error's text is the code of the refusal.
     """
+    terms, n_clients = configuration.terms, len(configuration.clients)
     alone = terms.honest > 1 if shows else terms.honest < 2
-    if alone or (terms.colluders and (shows or one_key)):
+    few = min(n_clients, configuration.cohorts.smallest(n_clients)) < FEWEST_SUMMED
+    if alone or (few and not shows) or (terms.colluders and (shows or one_key)):
         raise PolicyError("policy:terms")
 
 

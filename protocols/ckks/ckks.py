@@ -80,11 +80,11 @@ class CKKS(ClientOpenedSum):
         Raises:
             ArgumentError: a cohort is smaller than `honest`, or there are more clients than one sum can hold.
         """
-        if not 2 <= self.honest <= smallest_cohort:
+        if not 2 <= self.honest <= smallest_cohort or smallest_cohort < FEWEST:
             raise ArgumentError(
-                f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort), got honest="
-                f"{self.honest}: a total of few clients shows their answers to each other. Take more "
-                'clients, or draw more of them for a round, or use protocol="plain", which hides nothing.'
+                f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort, of at least "
+                f"{FEWEST} clients), got honest={self.honest}: a total of few clients shows their answers to each "
+                'other. Take more clients, or draw more of them for a round, or use protocol="plain", which hides nothing.'
             )
         if clients > MAX_CLIENTS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.errors import MessageError
+from privfed.protocols.answering import FEWEST_SUMMED
 from privfed.protocols.crypto.keys import bound, digest, expand, extract, mac
 from privfed.protocols.setup.rules import cohort_digest, from_bitmap
 
@@ -91,6 +92,7 @@ def needed(n: int, terms: Terms) -> int:
     """Return how many clients of a cohort of n must be in a sum: m honest ones and the colluders.
 
     The agreed c is for the smallest cohort; a larger cohort is assumed to have the same share of colluders.
+    There are never fewer than three: each of two would learn the other's answer from the total.
     """
     share = -(-terms.colluders * n // max(1, terms.min_clients))
-    return terms.honest + max(terms.colluders, share)
+    return max(FEWEST_SUMMED, terms.honest + max(terms.colluders, share))

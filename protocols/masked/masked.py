@@ -157,10 +157,10 @@ class Masked:
 
         Raises:
             ArgumentError: the key is not the registered one, or totals are verified and there is no replica.
-            PolicyError: the agreement's terms promise fewer than two honest clients.
+            PolicyError: the agreement promises fewer than two honest clients, or has a cohort of two.
         """
         agreement.check_client(position, identity)
-        check_promised(agreement.configuration.terms)
+        check_promised(agreement.configuration)
         verified = agreement.configuration.terms.verified
         if verified and replica is None:
             raise ArgumentError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy
-from privfed.errors import PolicyError
+from privfed import Box, ClientPolicy, DPKMeans, DWFKMeans, Privacy, Simulation
+from privfed.engines.faults import Fault
+from privfed.errors import ArgumentError, NotEnoughClientsError, PolicyError
 from privfed.protocols import CKKS, GroupMasked, Masked, Plain
 from tests.party.elsewhere import Elsewhere
 
@@ -42,6 +45,46 @@ def test_one_key_withstands_no_colluder(tmp_path: Path, monkeypatch: pytest.Monk
     promising(CKKS, monkeypatch, colluders=1)
     with pytest.raises(PolicyError, match="policy:terms"):
         DWFKMeans(2, protocol="ckks", engine=Elsewhere(tmp_path, ROWS, ClientPolicy(min_colluders=1))).fit()
+
+
+HIDING = [CKKS, GroupMasked, Masked, partial(Masked, verified=True)]
+TWO: dict[str, Any] = {"honest": 2, "colluders": 0, "min_clients": 2}
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("kind", HIDING)
+def test_no_client_is_summed_with_one_other(
+    kind: Callable[[], Any], n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The coordinator leaves out its own check: by the total each of two learns the answer of the other.
+    protocol = kind()
+    own = type(protocol).terms
+    monkeypatch.setattr(
+        type(protocol),
+        "terms",
+        lambda self, k, _, most: msgspec.structs.replace(own(self, 4, 4, most), **TWO),
+    )
+    cohorts = [[0, 1], [2, 3]][: n // 2]
+    engine = Elsewhere(tmp_path, ROWS[:n])
+    with pytest.raises(PolicyError, match="policy:terms"):
+        DWFKMeans(2, protocol=protocol, engine=engine, cohorts=cohorts, max_iter=2).fit()
+    assert engine.party(0).journal.given("rows").sums == 0
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("kind", HIDING)
+def test_a_coordinator_agrees_on_no_cohort_of_two(kind: Callable[..., Any], n: int) -> None:
+    cohorts = [[0, 1], [2, 3]][: n // 2]
+    with pytest.raises(ArgumentError, match=r"at least 3 clients"):
+        DWFKMeans(2, protocol=kind(honest=2), cohorts=cohorts, max_iter=2).fit(ROWS[:n])
+
+
+@pytest.mark.parametrize("kind", [CKKS, GroupMasked])
+def test_two_that_are_left_are_not_summed(kind: type[Any]) -> None:
+    words: dict[str, Any] = {"honest": 2, "repeats": 3} | ({} if kind is CKKS else {"colluders": 0})
+    lost = [Fault(i, "collect") for i in (0, 1)]
+    with pytest.raises(NotEnoughClientsError, match="3"):
+        DWFKMeans(2, protocol=kind(**words), engine=Simulation(faults=lost), max_iter=2).fit(ROWS)
 
 
 @pytest.mark.parametrize("kind", [CKKS, GroupMasked, Masked])

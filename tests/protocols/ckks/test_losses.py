@@ -18,7 +18,7 @@ CASE = ENCRYPTED["ckks"]
 
 def play(n: int, faults: Mapping[int, tuple[str, str]]) -> None:
     """Lose clients in a first sum, and nobody in a second; assert what must come of both."""
-    run, fewest = Sums(CKKS(honest=2), n), 2
+    run, fewest = Sums(CKKS(honest=2), n), 3
     gone, lost = dict[int, str](), dict[int, str]()
     failed = ""
     for stage in CASE.stages:
