@@ -83,8 +83,9 @@ class CKKS(ClientOpenedSum):
         if not 2 <= self.honest <= smallest_cohort or smallest_cohort < FEWEST:
             raise ArgumentError(
                 f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort, of at least "
-                f"{FEWEST} clients), got honest={self.honest}: a total of few clients shows their answers to each "
-                'other. Take more clients, or draw more of them for a round, or use protocol="plain", which hides nothing.'
+                f"{FEWEST} clients), got honest={self.honest}: a total of few clients shows their answers to "
+                "each other. Take more clients, or draw more of them for a round, or use "
+                'protocol="plain", which hides nothing.'
             )
         if clients > MAX_CLIENTS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")

@@ -46,8 +46,8 @@ class ClientOpenedSum(ABC):
 
         Raises:
             ArgumentError: the key is not the registered one, or there is no replica.
-            PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key; or
-                a cohort has two clients.
+            PolicyError: the terms promise fewer than two honest clients, or colluders who all have the key,
+                or a cohort has two clients.
         """
         check_promised(agreement.configuration, one_key=self.one_key)
         scheme = self.scheme(agreement.configuration)
