@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +12,20 @@ from types import TracebackType
 from typing import Self
 
 from privfed.core.agreed.agreement import Agreement
+from privfed.core.agreed.described import START_MISSING
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.transcript import Kept
 from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import Exchange, Replies
-from privfed.core.stored.messages import Refusal, encode
+from privfed.core.stored.messages import CODE, Refusal, encode
 from privfed.engines.flower.federation_file import FederationFile
 from privfed.engines.flower.messages import (
     Answered,
     Ask,
+    Declined,
     Joined,
     Up,
+    check_declined,
     check_joined,
     end,
     join,
@@ -30,7 +34,7 @@ from privfed.engines.flower.messages import (
 )
 from privfed.engines.flower.network import BROKEN, DISCONNECTED, FAULTS, Heard, Network, RunLostError
 from privfed.engines.flower.running import DrivenRun, submitted
-from privfed.errors import IntegrityError, MessageError, ProtocolError, RefusedError
+from privfed.errors import FAILED, IntegrityError, MessageError, ProtocolError, RefusedError
 from privfed.party.identity import OwnIdentity, Parties, read_identity, read_parties
 from privfed.party.replica import TOTAL
 from privfed.protocols.crypto.keys import CryptographyError, new_secret, public_key
@@ -52,7 +56,7 @@ class NodeFault:
         client: name of the client.
         stage: of the exchange.
         number: of the sum, 0 for the set-up.
-        what: what Flower says of it, in words.
+        what: what Flower says of it, in words; or that it refused to join, with the code.
     """
 
     client: str
@@ -104,7 +108,7 @@ class FlowerEngine(Engine):
         """Bring the agreement to the nodes, and wait for those of all clients.
 
         Raises:
-            RefusedError: a node refuses to take part.
+            RefusedError: all clients that are there refuse to take part, or one lacks an agreed start total.
             ProtocolError: no node takes part, or the SuperLink cannot be reached.
         """
         configuration = opening.configuration
@@ -155,6 +159,8 @@ class FlowerFit:
         self._join = encode(join(agreement.to_bytes(), agreement.digest, self._reader, engine.own.key))
         self._nodes: dict[int, int] = {}
         self._known: set[int] = set()
+        self._declined: dict[int, str] = {}
+        self._unsigned: dict[str, str] = {}
         self._told: dict[int, bytes] = {}
 
     @property
@@ -162,18 +168,27 @@ class FlowerFit:
         return self._agreement.configuration.clients
 
     def gather(self) -> None:
-        """Ask nodes to join until each client has one, or the time to wait is over.
+        """Ask nodes to join until each client has one or refuses, or the time to wait is over.
+
+        A client that refuses is left out of the fit, as one that is lost at the set-up; whether enough are
+        left is for the secure sum to say.
 
         Raises:
-            RefusedError: a node refuses to take part.
+            RefusedError: none takes part, and some refuse; or one lacks an agreed start total.
             ProtocolError: none takes part.
         """
         until = time.monotonic() + self._engine.file.wait
         while True:
             self._ask_newcomers()
-            if len(self._nodes) == len(self._names) or time.monotonic() > until:
+            if (
+                len(self._nodes.keys() | self._declined.keys()) == len(self._names)
+                or time.monotonic() > until
+            ):
                 break
             time.sleep(_POLL)
+        codes = {self._names[i]: code for i, code in self._declined.items()}
+        if START_MISSING in codes.values() or (not self._nodes and (codes or self._unsigned)):
+            raise RefusedError(codes or self._unsigned, stage="join")
         if not self._nodes:
             raise ProtocolError(
                 f"none of the {len(self._names)} clients has a node that is connected and takes part within "
@@ -189,18 +204,31 @@ class FlowerFit:
         if not fresh:
             return
         heard = self._engine.network.send(dict.fromkeys(fresh, self._join), self._engine.file.timeout)
-        refused: dict[str, str] = {}
         for node, data in heard.replies.items():
             self._known.add(node)
             answer = self._read(data, f"node {node}")
             if isinstance(answer, Joined):
                 self._place(node, answer)
+            elif isinstance(answer, Declined):
+                self._leave_out(answer)
             elif isinstance(answer, Refusal) and answer.code != _STRANGER:
-                refused[f"node {node}"] = answer.code
+                # Whoever is connected may say so; it is no client's word.
+                self._unsigned[f"node {node}"] = answer.code
+                self._note(f"node {node}", "join", 0, f"refused: {answer.code}")
         for node, code in heard.faults.items():
-            self._failed(f"node {node}", "join", 0, code)
-        if refused:
-            raise RefusedError(refused, stage="join")
+            self._note(f"node {node}", "join", 0, FAULTS.get(code, FAULTS[0]))
+
+    def _leave_out(self, answer: Declined) -> None:
+        """Note that a client refuses, where it said so itself, and not another node in its place."""
+        try:
+            check_declined(answer, self._agreement.digest, self._reader, self._agreement.registry.clients)
+        except CryptographyError:
+            return
+        code = answer.code if re.fullmatch(CODE, answer.code) else FAILED
+        if answer.position not in self._nodes and self._declined.get(answer.position) != code:
+            self._declined[answer.position] = code
+            self._note(self._names[answer.position], "join", 0, f"refused: {code}")
+            _LOG.warning("%s takes no part: %s", self._names[answer.position], code)
 
     def _place(self, node: int, answer: Joined) -> None:
         try:
@@ -208,6 +236,7 @@ class FlowerFit:
         except CryptographyError:
             return
         self._nodes[answer.position] = node
+        self._declined.pop(answer.position, None)
         if answer.told:
             self._keep(answer.position, answer.told)
 
@@ -219,12 +248,15 @@ class FlowerFit:
 
     def _failed(self, client: str, stage: str, number: int, code: int) -> None:
         what = FAULTS.get(code, FAULTS[0])
-        self._engine.faults.append(NodeFault(client, stage, number, what))
+        self._note(client, stage, number, what)
         if code in BROKEN:
             raise ProtocolError(
                 f"{client}: {what}. Nodes need privfed[flower] in the version of the coordinator, and the "
                 "app that privfed flower new wrote."
             )
+
+    def _note(self, client: str, stage: str, number: int, what: str) -> None:
+        self._engine.faults.append(NodeFault(client, stage, number, what))
 
     def exchange(self, exchange: Exchange, timeout: float | None = None) -> Replies:
         """Deliver the requests; a client without a node, or whose node gives no reply, is a dropout.
@@ -250,6 +282,8 @@ class FlowerFit:
         _LOG.warning("%s Waiting for the SuperLink for up to %g s.", lost, wait)
         self._nodes.clear()
         self._known.clear()
+        self._declined.clear()
+        self._unsigned.clear()
         until = time.monotonic() + wait
         while True:
             try:
@@ -270,7 +304,9 @@ class FlowerFit:
             if node in heard.faults:
                 self._lose(i, heard.faults[node])
                 self._failed(self._names[i], exchange.stage, exchange.number, heard.faults[node])
-        return self._replies(nodes, heard.replies)
+        # Of who refused to join the secure sum hears the code, and says it where too few are left.
+        declined = [(i, encode(Refusal(self._declined[i]))) for i in exchange.requests if i in self._declined]
+        return self._replies(nodes, heard.replies) + declined
 
     def _lose(self, client: int, code: int) -> None:
         """Forget the node of a client where it is not connected: it may come back, also as another one."""

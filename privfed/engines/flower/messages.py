@@ -64,6 +64,17 @@ class Joined(Message, frozen=True):
     told: bytes = b""
 
 
+class Declined(Message, frozen=True):
+    """Up: the client of this position takes no part; signed with its key, over the agreement and the code.
+
+    Without that anybody who is connected could refuse in a client's place.
+    """
+
+    position: int
+    code: str
+    signature: bytes
+
+
 class Answered(Message, frozen=True):
     """Up: the reply, and the totals that this client opened with the request, sealed for the reader."""
 
@@ -76,7 +87,7 @@ class Silent(Message, frozen=True):
 
 
 Down = Join | Ask | End
-Up = Joined | Answered | Ended | Refusal | Silent
+Up = Joined | Declined | Answered | Ended | Refusal | Silent
 Told = tuple[tuple[int, bytes], ...]
 
 
@@ -98,6 +109,10 @@ def _joining(digest: bytes, reader: bytes) -> bytes:
 
 def _joined(digest: bytes, reader: bytes, position: int) -> bytes:
     return bound("flower joined", digest, reader, position)
+
+
+def _declined(digest: bytes, reader: bytes, position: int, code: str) -> bytes:
+    return bound("flower declined", digest, reader, position, code.encode())
 
 
 def _ending(digest: bytes) -> bytes:
@@ -137,6 +152,19 @@ def check_joined(message: Joined, digest: bytes, reader: bytes, clients: tuple[b
     if not 0 <= message.position < len(clients):
         raise CryptographyError("a position that nobody has")
     verify(clients[message.position], message.signature, _joined(digest, reader, message.position))
+
+
+def declined(digest: bytes, reader: bytes, position: int, code: str, own: Identity) -> Declined:
+    """Return a node's signed answer that it takes no part."""
+    return Declined(position, code, own.sign(_declined(digest, reader, position, code)))
+
+
+def check_declined(message: Declined, digest: bytes, reader: bytes, clients: tuple[bytes, ...]) -> None:
+    """Check that the client of a position takes no part; raises `CryptographyError`."""
+    if not 0 <= message.position < len(clients):
+        raise CryptographyError("a position that nobody has")
+    about = _declined(digest, reader, message.position, message.code)
+    verify(clients[message.position], message.signature, about)
 
 
 _TOLD = msgspec.msgpack.Decoder(Told).decode

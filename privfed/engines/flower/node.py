@@ -7,6 +7,7 @@ that it joined, by its digest. Nothing is kept in a module, as simulated nodes s
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from privfed.core.stored.messages import CODE, Refusal, encode
 from privfed.engines.flower.messages import (
     Answered,
     Ask,
+    Declined,
     Down,
     End,
     Ended,
@@ -29,14 +31,15 @@ from privfed.engines.flower.messages import (
     Up,
     check_end,
     check_join,
+    declined,
     joined,
     read_down,
     seal_told,
 )
 from privfed.engines.flower.settings import PARTIES_FILE, NodeSettings
 from privfed.engines.logs import ClientLogs
-from privfed.errors import FAILED, ArgumentError, MessageError, PolicyError, StateError
-from privfed.party.identity import read_parties
+from privfed.errors import FAILED, ArgumentError, MessageError, PolicyError, PrivFedError, StateError
+from privfed.party.identity import read_identity, read_parties
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
 from privfed.party.replica import TOTAL, OpenedTotal
@@ -86,13 +89,25 @@ def answered(folder: Path, request: bytes) -> bytes:
         note(log, error)
         return encode(Silent())
     except PolicyError as error:
-        return encode(Refusal(str(error) if re.fullmatch(CODE, str(error)) else FAILED))
+        code = str(error) if re.fullmatch(CODE, str(error)) else FAILED
     except (MessageError, CryptographyError) as error:
         note(log, error)
-        return encode(Refusal("malformed"))
+        code = "malformed"
     except Exception as error:
         note(log, error)
-        return encode(Refusal(FAILED))
+        code = FAILED
+    return encode(_refusal(folder, request, code))
+
+
+def _refusal(folder: Path, request: bytes, code: str) -> Refusal | Declined:
+    """Return a refusal; of a client that is asked to join a signed one, as far as it has its key."""
+    with suppress(PrivFedError, OSError, ValueError):
+        message = read_down(request)
+        if isinstance(message, Join):
+            agreement, own = Agreement.from_bytes(message.agreement), read_identity(folder).key
+            position = agreement.registry.clients.index(own.public)
+            return declined(agreement.digest, message.reader, position, code, own)
+    return Refusal(code)
 
 
 class Node:
