@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 
 from privfed.core.names.registry import Registry
 from privfed.core.roles.secure_sum import SecureSum
+from privfed.errors import ArgumentError
 
 SECURE_SUMS: Registry[Callable[..., SecureSum]] = Registry(
     "protocol",
@@ -33,6 +35,25 @@ def by_name(name: str) -> SecureSum:
     A parameter may come from a saved model, so that no module is imported because it names one.
 
     Raises:
-        ArgumentError: no secure sum has this name.
+        ArgumentError: no secure sum has this name, or it cannot be made without arguments.
     """
-    return SECURE_SUMS.find(name)()
+    return made(name, SECURE_SUMS.find(name))
+
+
+def made(name: str, kind: Callable[..., SecureSum]) -> SecureSum:
+    """Return a secure sum with its defaults.
+
+    Args:
+        name: what a person wrote, for messages.
+        kind: what this names.
+
+    Raises:
+        ArgumentError: it cannot be made without arguments.
+    """
+    try:
+        signature(kind).bind()
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"protocol must name a class that is made without arguments, got {name!r} ({error})."
+        ) from None
+    return kind()

@@ -58,12 +58,14 @@ def test_every_part_works_in_the_commands(folder: Path) -> None:
     run(folder, *PRIVFED, "fit", *TABLE, *MINE, "--out", "run")
     run(folder, *PRIVFED, "resume", "run", *MINE[:2], "--quiet")
     run(folder, *PRIVFED, "predict", "run", "table.csv")
+    run(folder, *PRIVFED, "attack", "run", *MINE[:2], "--attack", "lone_rows:LoneRows", "--quiet")
     run(folder, *PRIVFED, "fit", *TABLE, "--protocol", "shared_key:SharedKey", "-k", "3", "--out", "shared")
     lloyd = ("--algorithm", "lloyd", "--protocol", "plain", "-k", "3")
     run(folder, *PRIVFED, "fit", *TABLE, *lloyd, "--out", "plain")
     run(folder, *PRIVFED, "attack", "plain", "--attack", "lone_rows:LoneRows", "--client", "h0", "--quiet")
     select = ("select-k", *TABLE, "--max-k", "4", "--index", "cosine:MEAN_COSINE")
     run(folder, *PRIVFED, *select, "--algorithm", "spherical:SphericalKMeans", "--out", "selected")
+    run(folder, *PRIVFED, "predict", "selected", "table.csv")
     load = "import privfed, spherical; privfed.load('run/model.npz', estimators=[spherical.SphericalKMeans])"
     run(folder, "-c", load)
 

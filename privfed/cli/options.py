@@ -102,6 +102,26 @@ def _stacked(*options: Command) -> Command:
     return decorate
 
 
+own_algorithm_option = click.option(
+    "--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours."
+)
+
+truth_options = _stacked(
+    click.option(
+        "--truth",
+        type=click.Path(path_type=Path),
+        help="The clients' rows of the run, to score against.  [default: the data of the run]",
+    ),
+    click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is."),
+    click.option(
+        "--columns",
+        metavar="A,B,...",
+        callback=names,
+        help="Feature columns of the truth.  [default: the run's; all but group if its folder names none]",
+    ),
+    own_algorithm_option,
+)
+
 source_options = _stacked(
     click.argument("data", type=click.Path(path_type=Path)),
     click.option("--group", metavar="COLUMN", help="Column that says which client a row belongs to."),

@@ -9,19 +9,19 @@ import click
 
 from privfed.core.names.registry import Registry
 from privfed.errors import ArgumentError
-from privfed.protocols.registry import SECURE_SUMS
+from privfed.protocols.registry import SECURE_SUMS, made
 
 
 def with_own_sum(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return an estimator's words with the secure sum that a person typed as "module:Name", if so.
 
     Raises:
-        ArgumentError: it cannot be imported.
+        ArgumentError: it cannot be imported, or not be made without arguments.
     """
     typed = words.get("protocol")
     if not isinstance(typed, str) or typed in SECURE_SUMS:
         return dict(words)
-    return {**words, "protocol": SECURE_SUMS.resolve(typed)()}
+    return {**words, "protocol": made(typed, SECURE_SUMS.resolve(typed))}
 
 
 class Registered(click.ParamType[str]):

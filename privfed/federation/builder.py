@@ -55,19 +55,18 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     """Return the secure sum with a name, or the configured object itself.
 
     Raises:
-        ArgumentError: there is no such protocol.
+        ArgumentError: there is no such protocol, or what was named or given is no secure sum.
     """
-    if isinstance(protocol, str):
-        return by_name(protocol)
-    if isinstance(protocol, type):
+    found = by_name(protocol) if isinstance(protocol, str) else protocol
+    if isinstance(found, type):
         raise ArgumentError(f"protocol must be a name or an object of privfed.protocols, got {protocol!r}.")
-    missing = [name for name in DECLARED if not hasattr(protocol, name)]
+    missing = [name for name in DECLARED if not hasattr(found, name)]
     if missing:
         raise ArgumentError(
             f"protocol must be a name or an object of privfed.protocols, got {protocol!r}, which declares no "
             f"{', no '.join(missing)} (see privfed.core.roles.secure_sum.SecureSum)."
         )
-    return protocol
+    return found
 
 
 def cohort_rule(

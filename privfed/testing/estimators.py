@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from privfed.core.roles.conversation import Ask, Total
 from privfed.core.values.domain import FloatArray
@@ -120,6 +122,16 @@ class EstimatorContract:
         assert type(again) is self.kind
         np.testing.assert_array_equal(again.predict(clients[0]), model.predict(clients[0]))
         np.testing.assert_array_equal(np.stack(again.history_), np.stack(model.history_))
+
+    def test_a_fit_that_is_cut_off_says_what_helps(self) -> None:
+        """Of estimators with `max_iter`: one round is enough, or a `ConvergenceWarning` names a remedy."""
+        if "max_iter" not in self.make().get_params(deep=False):
+            pytest.skip("it has no max_iter")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = self.make(max_iter=1).fit(self.clients())
+        said = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
+        assert len(said) == (model.converged_ is False)
 
     def test_clones_have_the_same_parameters(self) -> None:
         """scikit-learn's `clone`, `get_params` and `set_params`."""

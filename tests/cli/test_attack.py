@@ -11,8 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from privfed import Box, DPKMeans, Privacy
+from privfed import Box, DPKMeans, DWFKMeans, Privacy
 from privfed.attacks.registry import ATTACKS
+from privfed.data import load_clients
 from tests.attacks.populations import mixture
 
 
@@ -235,6 +236,28 @@ def test_bad_words_are_one_line(failing, run, iris, options, message):
 def test_a_folder_without_a_run_is_one_line(failing, tmp_path):
     assert "holds no transcript.jsonl" in failing("attack", tmp_path)
     assert "holds no transcript.jsonl" in failing("audit", tmp_path)
+
+
+def test_the_truth_of_a_run_from_python_has_its_columns_named(invoke, failing, iris, tmp_path):
+    tables = load_clients(iris, group="hospital", label="species")
+    words = {"local_iter": 1, "protocol": "plain", "random_state": 0, "run_dir": tmp_path / "r"}
+    DWFKMeans(3, **words).fit(tables.arrays, client_names=tables.names)
+    truth = ["attack", tmp_path / "r", "--attack", "linkage", "--truth", iris, "--group", "hospital"]
+    assert "choose the numeric columns with --columns" in failing(*truth)
+    assert "the rows have 2 columns, the run has 4" in failing(
+        *truth, "--columns", "petal length,petal width"
+    )
+    found = json.loads(invoke(*truth, "--columns", ",".join(tables.columns), "--quiet", "--json").stdout)
+    assert found["attacks"]["linkage"]["status"] == "found"
+
+
+def test_the_questions_of_an_algorithm_of_ones_own_are_named(invoke, failing, run, tmp_path):
+    folder = run("plain")
+    settings = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(settings.replace('"lloyd"', '"nowhere:Mine"'))
+    assert f"name it again: privfed attack {folder} --algorithm nowhere:Mine" in failing("attack", folder)
+    other = failing("attack", folder, "--algorithm", "nowhere:Other")
+    assert "was begun with --algorithm nowhere:Mine, got --algorithm nowhere:Other" in other
 
 
 def test_audit_of_releases(invoke, tmp_path):

@@ -38,6 +38,29 @@ def read(folder: Path) -> dict[str, Any]:
 # --- what comes out ---
 
 
+def test_the_chosen_clustering_predicts(invoke, words, iris, tmp_path) -> None:
+    invoke(*words, "--out", tmp_path / "s", "--quiet")
+    model = privfed.load(tmp_path / "s" / "model.npz")
+    rows = np.concatenate(load_clients(iris, columns=read(tmp_path / "s")["columns"]).arrays)
+    said = invoke("predict", tmp_path / "s", iris).stdout.split()
+    assert said == ["cluster", *map(str, model.predict(rows))]
+    said = invoke("predict", tmp_path / "s", iris, "--cluster", 0, exit_code=2).stderr
+    assert "--cluster is for runs that trained models" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--algorithm", "fedavg"), "must be one that clusters rows"),
+        (("--index", "inertia", "--rule", "minimum"), "inertia is chosen by its elbow, got --rule minimum."),
+        (("--rule", "maximum"), "davies_bouldin is chosen by its minimum, or by its elbow, got --rule"),
+    ],
+    ids=["models", "elbow only", "minimum or elbow"],
+)
+def test_what_cannot_choose_is_said(failing, words, tmp_path, more, message) -> None:
+    assert message in failing(*words, *more, "--out", tmp_path / "s")
+
+
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 @pytest.mark.few(1)
 def test_files_and_table_are_those_of_the_python_face(invoke, words, iris, tmp_path, protocol) -> None:

@@ -20,10 +20,18 @@ import privfed.privacy
 from privfed.algorithms.kmeans.minibatch import MiniBatchMovements
 from privfed.algorithms.kmeans.weighted import FallbackCentroids, WeightedCentroids
 from privfed.algorithms.starts.starts import KMeansCentroids
-from privfed.core.asking.question import _REGISTRY, AdditiveOver, ClientData, Question, question_from_bytes
+from privfed.core.asking.question import (
+    _REGISTRY,
+    AdditiveOver,
+    ClientData,
+    Question,
+    question_from_bytes,
+    unknown_name,
+)
 from privfed.core.asking.statistics import Statistics
+from privfed.core.record.records import Asked, question_of
 from privfed.core.values.domain import Ball, Ranges
-from privfed.errors import ArgumentError, DataError, MessageError
+from privfed.errors import ArgumentError, DataError, MessageError, RunFolderError
 from privfed.privacy.bounds import RecordBounded
 from privfed.questions.cells import CellSums
 from privfed.questions.cluster_spread import ClusterDistances, ClusterSilhouettes
@@ -266,3 +274,12 @@ def test_lloyd_sums_by_hand() -> None:
     answer: Statistics = question.answer(data, np.random.default_rng(0))
     assert answer["count"].tolist() == [2.0, 1.0, 0.0]
     assert answer["sum"].tolist() == [[2.0, 0.0], [9.0, 1.0], [0.0, 0.0]]
+
+
+def test_a_question_that_nobody_defined_here_is_told_from_damage() -> None:
+    """What a transcript holds of an algorithm of one's own is named, not called damaged."""
+    known = Inertia(ranges=Ranges(np.zeros(2), np.ones(2), 8), centers=np.zeros((1, 2))).to_bytes()
+    other = known.replace(b"Inertia", b"Imertia")
+    assert (unknown_name(known), unknown_name(other), unknown_name(b"\xc1")) == (None, "Imertia", None)
+    with pytest.raises(RunFolderError, match="sum 3 asked 'Imertia', which this privfed does not know"):
+        question_of(Asked(index=3, question=other, cohort=0, clients=(0,), purpose=""))

@@ -193,7 +193,7 @@ BAD_WORDS: list[tuple[str, list[Any]]] = [
     ),
     ("clients_per_round", [0, -1, 11, 2.5, "x"]),
     ("cohorts", [[], 5, [[]], [[0, 10]], [[-1]], [[0, 0]], [[0.5]], [["a"]], "all"]),
-    ("protocol", ["nonsense", 5, None, Plain]),
+    ("protocol", ["nonsense", 5, None, Plain, DWFKMeans()]),
     ("privacy", [1.0, "dp"]),
     ("engine", ["flower", 5]),
     ("policy", ["strict", 5]),

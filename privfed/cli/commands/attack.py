@@ -18,10 +18,11 @@ from privfed.cli.commands.fit import fit
 from privfed.cli.display.output import printed
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.run_folder import read_transcript
-from privfed.cli.options import json_option, names, numbers, picture_option, quiet_option
+from privfed.cli.options import json_option, names, numbers, picture_option, quiet_option, truth_options
 from privfed.cli.runs.attacking import chosen, known, run_one, target_of
 from privfed.cli.runs.findings import FORMAT as REPORT_FORMAT
 from privfed.cli.runs.findings import REPORT, keep, keys_of, picture_of, stored
+from privfed.cli.runs.fitting import know_questions
 from privfed.cli.speaking import said
 from privfed.core.stored.files import make_folder
 from privfed.errors import ArgumentError
@@ -58,12 +59,7 @@ class AttackNames(click.Option):
     callback=names,
     help="Which attacks, or MODULE:CLASS of your own; all by default.",
 )
-@click.option(
-    "--truth",
-    type=click.Path(path_type=Path),
-    help="The clients' rows, to score against.  [default: the data of the run]",
-)
-@click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
+@truth_options
 @click.option(
     "--public",
     "sample",
@@ -106,6 +102,7 @@ class AttackNames(click.Option):
 def attack(
     run_folder: Path,
     wanted: tuple[str, ...],
+    algorithm: str | None,
     seed: int,
     out: Path | None,
     quiet: bool,
@@ -122,6 +119,7 @@ def attack(
     says what each attack does, and what stops it.
     """
     transcript = read_transcript(run_folder)
+    know_questions(run_folder, algorithm, "attack")
     view, target = target_of(run_folder, transcript, **given)
     which = chosen(wanted)
     folder = run_folder / "attacks" if out is None else out
@@ -158,7 +156,7 @@ def attack(
         click.echo(json.dumps(found, indent=2))
         return
     _tell(found, claim)
-    drawn = picture and bool(found["attacks"])
+    drawn = picture and any(not one["why"] for one in found["attacks"].values())
     click.echo(f"Written: {folder / REPORT}{', and a picture of each attack' * drawn}.")
 
 

@@ -20,8 +20,9 @@ from privfed.attacks.audits import (
 )
 from privfed.cli.folder.claim import claim_of_run
 from privfed.cli.folder.run_folder import read_transcript
-from privfed.cli.options import json_file, json_option
+from privfed.cli.options import json_file, json_option, truth_options
 from privfed.cli.runs.attacking import true_rows
+from privfed.cli.runs.fitting import know_questions
 from privfed.core.record.transcript import Transcript
 from privfed.core.stored.files import replaced
 from privfed.errors import ArgumentError, DataError
@@ -47,12 +48,7 @@ NOT_COVERED = "this audit is computed from the clients' rows: the claim does not
     help="gaussian tests the whole trade-off curve of Gaussian noise, any (epsilon, delta) only.",
 )
 @click.option("--confidence", type=float, help="Confidence of all bounds.  [default: 0.95; a run: 0.999]")
-@click.option(
-    "--truth",
-    type=click.Path(path_type=Path),
-    help="The clients' rows, for a run.  [default: the data of the run]",
-)
-@click.option("--group", metavar="COLUMN", help="Column of the truth that says whose a row is.")
+@truth_options
 @click.option(
     "--trials",
     type=click.IntRange(min=1000),
@@ -68,6 +64,8 @@ def audit(
     subject: Path,
     truth: Path | None,
     group: str | None,
+    columns: tuple[str, ...],
+    algorithm: str | None,
     trials: int,
     out: Path | None,
     as_json: bool,
@@ -85,7 +83,8 @@ def audit(
     if subject.is_dir():
         transcript = read_transcript(subject)
         said = _claim(subject, transcript)
-        rows, *_ = true_rows(subject, transcript, truth, group)
+        know_questions(subject, algorithm, "audit")
+        rows, *_ = true_rows(subject, transcript, truth, group, columns)
         words = _given(confidence=given["confidence"])
         found = [audit_run(transcript, rows, **words), audit_units(transcript, trials=trials, **words)]
         plain = found[0].to_dict() | {"unit": found[1].to_dict(), "privacy": said.to_dict()}

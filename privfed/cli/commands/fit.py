@@ -29,6 +29,7 @@ from privfed.cli.options import (
     declared_options,
     json_option,
     metrics_option,
+    own_algorithm_option,
     picture_option,
     quiet_option,
     source_of,
@@ -133,7 +134,7 @@ def _check_words(
 @click.command(short_help="Finish a run that was stopped.")
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), help="The clients' data, if it has moved.")
-@click.option("--algorithm", metavar="MODULE:NAME", help="Needed again if the run has an algorithm of yours.")
+@own_algorithm_option
 @click.option("--protocol", metavar="MODULE:NAME", help="Needed again if the run has a protocol of yours.")
 @click.option("--model", metavar="MODULE:NAME", help="Needed again if the run trains a model of yours.")
 @quiet_option

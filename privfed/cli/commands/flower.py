@@ -11,7 +11,7 @@ import click
 
 from privfed.cli.commands.summary import bins_option
 from privfed.cli.display.summaries import print_summary, summarized
-from privfed.cli.folder.run_folder import Parameters, pretty
+from privfed.cli.folder.run_folder import MODEL, Parameters, pretty
 from privfed.cli.measuring import agree_on, check_measures, measured
 from privfed.cli.options import (
     algorithm_option,
@@ -233,7 +233,7 @@ def _fit(
     agree_on(model, parameters.metrics, None)
     fitted = model.resume() if resume else model.fit()
     values = measured(fitted, parameters.metrics)
-    with replaced(out / "model.npz") as path:
+    with replaced(out / MODEL) as path:
         fitted.save(path)
     _tell(fitted, engine, out, values)
     engine.end_fits()
@@ -249,7 +249,7 @@ def _tell(fitted: Any, engine: FlowerEngine, out: Path, values: Mapping[str, flo
     click.echo(f"{len(traffic.up)} clients, {traffic.exchanges} exchanges, {up:.1f} kB up a client")
     click.echo(one_line(fitted.privacy_claim_))
     _tell_faults(engine)
-    click.echo(f"the model is in {out / 'model.npz'}, the transcript beside it")
+    click.echo(f"the model is in {out / MODEL}, the transcript beside it")
 
 
 def _tell_faults(engine: FlowerEngine) -> None:

@@ -14,16 +14,27 @@ from numpy.typing import NDArray
 from privfed.cli.display.output import claim_lines, facts_table, printed, sums_table
 from privfed.cli.folder.claim import claim_of_run, to_json
 from privfed.cli.folder.result import SumRow, began_of, server_saw, sum_rows
-from privfed.cli.folder.run_folder import has_transcript, pretty, read_centroids, read_run, read_transcript
+from privfed.cli.folder.run_folder import (
+    MODEL,
+    RESULT_FORMAT,
+    RUN,
+    Centroids,
+    has_transcript,
+    pretty,
+    read_centroids,
+    read_run,
+    read_transcript,
+)
 from privfed.cli.folder.trained import holds_models, read_trained
 from privfed.cli.options import table_file
 from privfed.cli.runs.fitting import check_own
+from privfed.cli.runs.selecting import FOUND
 from privfed.core.names.registry import imported
 from privfed.core.record.transcript import Ended, Transcript
 from privfed.core.values.domain import FloatArray
 from privfed.data import load_features
 from privfed.data.writing import write_table
-from privfed.errors import ArgumentError
+from privfed.errors import ArgumentError, RunFolderError
 from privfed.estimators.saving import load
 from privfed.numerics.kernels.steps import assign
 from privfed.privacy.claim import PrivacySpent
@@ -51,19 +62,21 @@ def predict(
 ) -> None:
     """Print the cluster of each row of DATA, a table with the columns of RUN; other columns are ignored.
 
-    Of a run that trained models, print the class that a cluster's model gives each row. Under differential
-    privacy the claim of RUN is printed on stderr. It covers centroids and models only, as a row's cluster or
-    class is computed from the row itself.
+    RUN is the folder of `privfed fit`, `privfed select-k` (the number of clusters that was chosen) or
+    `privfed flower run`. Of a run that trained models, print the class that a cluster's model gives each row.
+    Under differential privacy the claim of RUN is printed on stderr. It covers centroids and models only, as
+    a row's cluster or class is computed from the row itself.
     """
-    parameters = read_run(run_folder).parameters
-    if holds_models(run_folder):
-        check_own(run_folder, parameters, parameters.algorithm, str(parameters.words["protocol"]), model)
+    if (run_folder / RUN).exists() and holds_models(run_folder):
+        parameters = read_run(run_folder).parameters
+        protocol = str(parameters.words["protocol"])
+        check_own(run_folder, parameters, parameters.algorithm, protocol, model, "predict")
         rows = load_features(data, read_trained(run_folder).columns, separator=separator)
         _classes(run_folder, rows, out, cluster, model)
         return
     if cluster is not None:
         raise ArgumentError("--cluster is for runs that trained models; leave it out.")
-    known = read_centroids(run_folder)
+    known = centroids_of(run_folder)
     rows = load_features(data, known.columns, separator=separator)
     labels = assign(rows, np.array(known.centroids, dtype=np.float64))
     claim = known.privacy
@@ -74,13 +87,34 @@ def predict(
     _write(out, "cluster", labels)
 
 
+def centroids_of(folder: Path) -> Centroids:
+    """Return columns, centroids and claim from the folder of a fit, a selection or a run over Flower.
+
+    Raises:
+        RunFolderError: the folder holds none of them, or the run there is not finished.
+    """
+    if (folder / FOUND).exists() and not (folder / RUN).exists():
+        return read_centroids(folder, FOUND)
+    if (folder / RUN).exists() or not (folder / MODEL).exists():
+        read_run(folder)
+        return read_centroids(folder)
+    model = load(folder / MODEL)
+    columns = getattr(model, "feature_names_in_", None)
+    if columns is None:
+        raise RunFolderError(
+            f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
+            "predict takes rows."
+        )
+    return Centroids(tuple(columns), model.cluster_centers_.tolist(), model.privacy_claim_, RESULT_FORMAT)
+
+
 def _classes(
     run_folder: Path, rows: FloatArray, out: Path | None, cluster: int | None, own: str | None
 ) -> None:
     known = read_trained(run_folder)
     if cluster is None and known.n_clusters > 1:
         raise ArgumentError(f"the run trained {known.n_clusters} models: name one with --cluster.")
-    model = load(run_folder / "model.npz")
+    model = load(run_folder / MODEL)
     if own is not None:
         model.set_params(model=imported(own))
     codes = model.predict(rows, cluster or 0)

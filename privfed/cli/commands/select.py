@@ -10,7 +10,7 @@ import click
 from privfed.cli.display.output import printed
 from privfed.cli.display.unconverged import in_its_words
 from privfed.cli.folder.claim import claim_from
-from privfed.cli.folder.run_folder import pretty
+from privfed.cli.folder.run_folder import MODEL, pretty
 from privfed.cli.options import (
     algorithm_option,
     declared_of,
@@ -100,7 +100,7 @@ def select_k(data: Path, out: Path, quiet: bool, picture: bool, as_json: bool, *
             click.echo(f"{row['n_clusters']} clusters did not converge: {in_its_words(row['remedy'])}")
     click.echo(f"{found.n_clusters} clusters: {found.rule} of {found.index}.")
     drawn = f"{out / 'picture.png'}, " * picture
-    click.echo(f"Written: {out / FOUND}, {drawn}{out / 'model.npz'}")
+    click.echo(f"Written: {out / FOUND}, {drawn}{out / MODEL}")
 
 
 def _clients(tables: ClientTables, asked: Asked) -> Clients:

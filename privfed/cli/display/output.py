@@ -14,7 +14,7 @@ from rich.table import Table
 from privfed.cli.display.unconverged import in_its_words
 from privfed.cli.folder.claim import claim_from
 from privfed.cli.folder.result import Result, SumRow
-from privfed.cli.folder.run_folder import RESULT, pretty
+from privfed.cli.folder.run_folder import MODEL, RESULT, pretty
 from privfed.core.stored.files import replaced
 from privfed.core.values.domain import FloatArray
 from privfed.estimators.base import FederatedClusterer
@@ -24,7 +24,7 @@ from privfed.privacy.claim import PrivacySpent, facts_of, one_line, rows_mark
 
 def write_model(folder: Path, model: Saved, result: Struct) -> None:
     """Write the model and the result into the run's folder, each file atomically."""
-    with replaced(folder / "model.npz") as path:
+    with replaced(folder / MODEL) as path:
         model.save(path)
     with replaced(folder / RESULT) as path:
         path.write_bytes(pretty(result))
@@ -62,7 +62,7 @@ def kilobytes(n_bytes: float) -> str:
     return f"{n_bytes / 1000:,.1f} kB"
 
 
-_FILES = ("result.json", "centroids.csv", "centroids.npz", "model.npz", "picture.png")
+_FILES = (RESULT, "centroids.csv", "centroids.npz", MODEL, "picture.png")
 
 
 def result_table(result: Result, folder: Path) -> Table:

@@ -22,7 +22,7 @@ from privfed.core.stored.formats import Format
 from privfed.errors import RunFolderError
 from privfed.privacy.claim import PrivacySpent
 
-RUN, RESULT = "run.json", "result.json"
+RUN, RESULT, MODEL = "run.json", "result.json", "model.npz"
 FORMAT = 1
 RESULT_FORMAT = 2
 """Format of `result.json` and similar files; format 1 named no format, no claim and no noised numbers."""
@@ -138,19 +138,19 @@ class Centroids(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-def read_centroids(folder: Path) -> Centroids:
-    """Read the columns and centroids of a finished run.
+def read_centroids(folder: Path, file: str = RESULT) -> Centroids:
+    """Read the columns and centroids of a finished run, or with its file of a selection.
 
     Raises:
         RunFolderError: there is no result yet, or it is damaged or written by a newer privfed.
     """
-    found = read_result(folder, Centroids)
-    RESULTS.check(found.format, folder / RESULT)
+    found = read_result(folder, Centroids, file)
+    RESULTS.check(found.format, folder / file)
     return found
 
 
-def read_result(folder: Path, kind: type[Known]) -> Known:
-    """Read `result.json`.
+def read_result(folder: Path, kind: type[Known], file: str = RESULT) -> Known:
+    """Read `result.json`, or a file like it.
 
     Raises:
         RunFolderError: there is no result yet, or it is damaged.
@@ -158,7 +158,7 @@ def read_result(folder: Path, kind: type[Known]) -> Known:
     missing = (
         f"{folder} holds no {RESULT}: the run is not finished; finish it with 'privfed resume {folder}'."
     )
-    return _read(folder / RESULT, kind, missing)
+    return _read(folder / file, kind, missing)
 
 
 class _Timed(msgspec.Struct, frozen=True):

@@ -72,6 +72,7 @@ def target_of(
     *,
     truth: Path | None,
     group: str | None,
+    columns: tuple[str, ...],
     sample: Path | None,
     low: tuple[float, ...] | None,
     high: tuple[float, ...] | None,
@@ -87,6 +88,7 @@ def target_of(
         transcript: transcript of the run.
         truth: file with the clients' rows; None for the data that the run's folder names.
         group: column that names each row's client; None for that of the run's folder.
+        columns: feature columns of the truth; empty for those of the run's folder, or all but the group.
         sample: table of public rows; None without.
         low: lowest value of all features, or one for each; None without.
         high: highest value of all features, or one for each; None without.
@@ -101,7 +103,7 @@ def target_of(
         RunFolderError: the folder names no data, and none was given.
     """
     domain = Declared(low=low, high=high).domain()
-    rows, columns, labels = true_rows(folder, transcript, truth, group)
+    rows, features, labels = true_rows(folder, transcript, truth, group, columns)
     agreed = transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
     if len(set(positions)) == len(agreed.clients):
@@ -116,7 +118,7 @@ def target_of(
             f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
         )
     view = transcript.view(party, colluding=positions)
-    public, public_labels = _public(folder, sample, columns, labels is not None)
+    public, public_labels = _public(folder, sample, features, labels is not None)
     return view, Target(
         clients=rows,
         labels=labels,
@@ -126,7 +128,7 @@ def target_of(
         client=wanted,
         public=public,
         public_labels=public_labels,
-        ends=None if domain is None else domain.bounds(len(columns)),
+        ends=None if domain is None else domain.bounds(len(features)),
         most_rows=most_rows,
         # Only Gaussian noise has a Gaussian trade-off curve.
         gdp_mu=None
@@ -148,7 +150,11 @@ def _public(
 
 
 def true_rows(
-    folder: Path, transcript: Transcript, truth: Path | None, group: str | None
+    folder: Path,
+    transcript: Transcript,
+    truth: Path | None,
+    group: str | None,
+    columns: tuple[str, ...] = (),
 ) -> tuple[list[FloatArray], tuple[str, ...], list[Labels] | None]:
     """Return the rows of every client of a run, by position, the names of their columns, and labels.
 
@@ -169,7 +175,7 @@ def true_rows(
             path=source.path if truth is None else str(truth.absolute()),
             group=group or source.group,
             label=source.label,
-            columns=source.columns,
+            columns=columns or source.columns,
             separator=source.separator,
             clients=transcript.configuration.clients if private else (),
         ),
@@ -180,6 +186,12 @@ def true_rows(
         raise DataError(
             f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
             f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
+        )
+    n_features = transcript.configuration.n_features
+    if not source.classes and len(tables.columns) != n_features:
+        raise DataError(
+            f"the rows have {len(tables.columns)} columns, the run has {n_features}; name those of the run "
+            "with --columns."
         )
     place = {name: i for i, name in enumerate(tables.names)}
     labels = labels_of(tables, source.classes) if source.classes else None

@@ -20,6 +20,7 @@ from privfed.cli.folder.claim import saying_the_claim
 from privfed.cli.folder.disk import telling_when_full
 from privfed.cli.folder.result import Result, result_of
 from privfed.cli.folder.run_folder import (
+    RUN,
     Parameters,
     Run,
     Source,
@@ -27,6 +28,7 @@ from privfed.cli.folder.run_folder import (
     has_transcript,
     held,
     pretty,
+    read_run,
     read_transcript,
 )
 from privfed.cli.folder.trained import TrainedResult
@@ -80,11 +82,24 @@ def estimator(
 
 
 def check_own(
-    folder: Path, parameters: Parameters, algorithm: str | None, protocol: str | None, model: str | None
+    folder: Path,
+    parameters: Parameters,
+    algorithm: str | None,
+    protocol: str | None,
+    model: str | None,
+    command: str = "resume",
 ) -> None:
-    """Check that the person who resumes a run names the user's own classes again that its folder names.
+    """Check that whoever goes on with a run names the user's own classes again that its folder names.
 
     Nothing is imported only because a file names it; `estimator` resolves names that a person typed.
+
+    Args:
+        folder: folder of the run.
+        parameters: of the run.
+        algorithm: the algorithm as it was typed now; None if it was not. Likewise the next two.
+        protocol: the secure sum.
+        model: the model.
+        command: the command that runs, for the message.
 
     Raises:
         RunFolderError: a class was not named again, or another one was named.
@@ -100,8 +115,29 @@ def check_own(
         if given is None and kept not in registry:
             raise RunFolderError(
                 f"{folder} names {kept!r}, which is not registered here, and nothing is imported because a "
-                f"file names it; name it again: privfed resume {folder} --{option} {kept}"
+                f"file names it; name it again: privfed {command} {folder} --{option} {kept}"
             )
+
+
+def know_questions(folder: Path, algorithm: str | None, command: str) -> None:
+    """Import the algorithm of a run, so that what it asked can be read from its transcript.
+
+    Args:
+        folder: folder of the run; where it has no `run.json`, only what was typed is imported.
+        algorithm: the algorithm as it was typed now; None if it was not.
+        command: the command that runs, for messages.
+
+    Raises:
+        ArgumentError: nothing can be imported by this name.
+        RunFolderError: the run has an algorithm of the user's own, which was not named, or another one was.
+    """
+    if (folder / RUN).exists():
+        parameters = read_run(folder).parameters
+        protocol, model = str(parameters.words["protocol"]), str(parameters.words.get("model", "softmax"))
+        check_own(folder, parameters, algorithm, protocol, model, command)
+        ESTIMATORS.resolve(parameters.algorithm)
+    elif algorithm is not None:
+        ESTIMATORS.resolve(algorithm)
 
 
 def load(source: Source, *, private: bool) -> ClientTables:

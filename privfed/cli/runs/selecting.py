@@ -28,7 +28,7 @@ from privfed.cli.display.unconverged import in_results
 from privfed.cli.folder.claim import claim_from, saying_the_claim
 from privfed.cli.folder.disk import telling_when_full, write_new
 from privfed.cli.folder.result import began_of, server_saw
-from privfed.cli.folder.run_folder import RESULT_FORMAT, Source, Word, pretty
+from privfed.cli.folder.run_folder import MODEL, RESULT_FORMAT, Source, Word, pretty
 from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.fitting import check_same_rows
 from privfed.core.stored.files import make_folder, replaced
@@ -128,7 +128,7 @@ def carry_out(
 
 
 def _written(out: Path, found: Selection, result: SelectionResult) -> Selection:
-    with replaced(out / "model.npz") as path:
+    with replaced(out / MODEL) as path:
         result.estimator.save(path)
     with replaced(out / FOUND) as path:
         path.write_bytes(pretty(found))

@@ -193,6 +193,15 @@ def kind_named(name: str) -> type[Question | Part]:
     return _REGISTRY[name]
 
 
+def unknown_name(data: bytes) -> str | None:
+    """Return the wire name of an encoded question that no class here has; None for any other bytes."""
+    try:
+        name = _DECODER.decode(data).name
+    except msgspec.MsgspecError:
+        return None
+    return None if name in _REGISTRY or name in PLACES else name
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question(ABC):
     """A question that every client of a cohort is asked.

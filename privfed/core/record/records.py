@@ -10,7 +10,7 @@ import msgspec
 
 from privfed.core.agreed.assumptions import COLLECT
 from privfed.core.agreed.configuration import Configuration
-from privfed.core.asking.question import Question, question_from_bytes
+from privfed.core.asking.question import Question, question_from_bytes, unknown_name
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.shown import Shown
 from privfed.core.roles.conversation import Total
@@ -134,14 +134,18 @@ def question_of(asked: Asked) -> Question:
     """Return the question that was sent.
 
     Raises:
-        RunFolderError: it is damaged, or of a newer privfed.
+        RunFolderError: it is damaged, of a newer privfed, or of a class that is not imported here.
     """
     try:
         return question_from_bytes(asked.question)
     except MessageError:
+        name = unknown_name(asked.question)
+    if name is not None:
         raise RunFolderError(
-            f"the question of sum {asked.index} is damaged, or of a newer privfed."
-        ) from None
+            f"sum {asked.index} asked {name[:100]!r}, which this privfed does not know: if it belongs to an "
+            "algorithm or a metric of yours, import its module before; else use the privfed that wrote it."
+        )
+    raise RunFolderError(f"the question of sum {asked.index} is damaged, or of a newer privfed.")
 
 
 def total_of(record: Summed, contributions: Mapping[int, Statistics] | None) -> Total:

@@ -28,7 +28,7 @@ from privfed.estimators.base import FederatedClusterer
 from privfed.estimators.choosing.elbow import FEWEST_FOR_ELBOW, Rule, chosen
 from privfed.estimators.choosing.indices import INDICES, Index, asked, index_or_metric
 from privfed.estimators.choosing.private_selection import SHARED, choose_privately
-from privfed.estimators.registry import ESTIMATORS
+from privfed.estimators.registry import ESTIMATORS, SHORT
 from privfed.federation.builder import seed_from
 from privfed.federation.clients import Clients
 from privfed.federation.run_dir import folder_to_resume
@@ -249,7 +249,8 @@ def _index_of(index: Any, rule: Rule | None) -> Index:
     if rule is None or rule == known.rule:
         return known
     if rule != "elbow":
-        raise ArgumentError(f"{index} is chosen by its {known.rule}, or by its elbow, got rule={rule!r}.")
+        other = "" if known.rule == "elbow" else ", or by its elbow"
+        raise ArgumentError(f"{index} is chosen by its {known.rule}{other}, got rule={rule!r}.")
     return Index(known.value, rule, known.rising)
 
 
@@ -260,11 +261,16 @@ def estimator_of(estimator: Any, words: dict[str, Any]) -> FederatedClusterer:
         ArgumentError: `estimator` is not one, or it does not have one of the parameters.
     """
     if isinstance(estimator, str):
-        model: Any = ESTIMATORS.resolve(estimator)()
+        kind: Any = ESTIMATORS.resolve(estimator)
+        other = isinstance(kind, type) and not issubclass(kind, FederatedClusterer)
+        model: Any = None if other or not callable(kind) else kind()
     else:
         model = clone(estimator) if isinstance(estimator, FederatedClusterer) else None
     if not isinstance(model, FederatedClusterer):
-        raise ArgumentError(f"estimator must be an estimator of privfed or its name, got {estimator!r}.")
+        raise ArgumentError(
+            f"estimator must be one that clusters rows (a FederatedClusterer, such as {', '.join(SHORT)}), "
+            f"got {estimator!r}."
+        )
     unknown = sorted(set(words) - set(model.get_params(deep=False)) | set(words) & {"n_clusters"})
     if unknown:
         listed = ", ".join(f"{name}=" for name in unknown)

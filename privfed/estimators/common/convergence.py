@@ -31,9 +31,10 @@ def reason_of(params: dict[str, Any], movements: Sequence[float], settling: str)
         settling: parameters with which it would converge, as text; may be empty.
     """
     larger = f"raise tol={params['tol']:g} (the last round moved the centers by {movements[-1]:.3g})"
+    # An estimator of a user's own has such of these parameters as it declares.
     end = end_of_patience(movements, params["min_iter"]) if "patience" in params else None
     patience = f"patience={PATIENCE} ends it after round {end}"
-    asked = [name for name in ("clients_per_round", "cohorts") if params[name] is not None]
+    asked = [name for name in ("clients_per_round", "cohorts") if params.get(name) is not None]
     if asked:
         return (
             "each round asks other clients, which keeps the centers moving; "

@@ -20,6 +20,7 @@ from privfed.core.record.transcript import Asked, Summed
 from privfed.core.stored.messages import Refusal, encode
 from privfed.deploy.folders import new_party, nodes_of, write_node
 from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.federation_file import FederationFile
 from privfed.engines.flower.messages import (
     Answered,
     Ask,
@@ -102,6 +103,11 @@ def test_a_run_from_the_command_line_ends_with_the_claim_that_python_makes(
     spent = load(tmp_path / "run" / "model.npz").privacy_spent_
     assert spent is not None and spent.line in said
     assert all(what in said and fact in said for what, fact in some(spent.facts().items()))
+    table = tmp_path / "new.csv"
+    table.write_text("\n".join([",".join(FederationFile.read(folder).columns), "1,2", "-9,-8"]))
+    predicted = run("predict", tmp_path / "run", table)
+    assert predicted.stdout.splitlines()[0] == "cluster" and len(predicted.stdout.splitlines()) == 3
+    assert spent.line in predicted.stderr
 
 
 def test_a_summary_from_the_command_line_ends_with_its_claim_in_both_forms(
