@@ -64,7 +64,7 @@ def protocol_of(protocol: str | SecureSum) -> SecureSum:
     if missing:
         raise ArgumentError(
             f"protocol must be a name or an object of privfed.protocols, got {protocol!r}, which declares no "
-            f"{', no '.join(missing)} (see privfed.core.roles.secure_sum.SecureSum)."
+            f"{missing[0]}: all that a secure sum declares is in privfed.core.roles.secure_sum.SecureSum."
         )
     return found
 

@@ -25,6 +25,12 @@ BAD_WORDS = {
     "local steps of lloyd": ("--algorithm lloyd --local-iter 2", "lloyd takes one local step"),
     "unknown algorithm": ("--algorithm kmeans", "'kmeans' is none of dp, dwf"),
     "unknown protocol": ("--protocol paillier", "'paillier' is none of plain, masked"),
+    "no class of algorithms": (
+        "--algorithm privfed.questions.inertia:Inertia",
+        "must be one that clusters rows",
+    ),
+    "no class of secure sums": ("--protocol privfed.questions.inertia:Inertia", "made without arguments"),
+    "an estimator as a secure sum": ("--protocol privfed.estimators.weighted:DWFKMeans", "declares no name"),
     "unknown start": ("--init best", "'best' is not one of"),
     "learning rate": ("--learning-rate 1.5", "--learning-rate must be"),
     "momentum": ("--momentum 1", "--momentum must be"),
