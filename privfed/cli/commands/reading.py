@@ -99,7 +99,7 @@ def centroids_of(folder: Path) -> Centroids:
         read_run(folder)
         return read_centroids(folder)
     model = load(folder / MODEL)
-    columns = getattr(model, "feature_names_in_", None)
+    columns = vars(model).get("feature_names_in_")
     if columns is None:
         raise RunFolderError(
             f"the model in {folder} does not name its columns; in Python, privfed.load reads it, and its "
