@@ -7,6 +7,7 @@ Cohorts follow from the configuration alone.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -57,15 +58,7 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return tuple(range(len(clients)))
         if self.kind == "schedule":
             return tuple(sorted(self.rounds[(label - 1) % len(self.rounds)]))
-        return self._draw(label, clients)
-
-    def _draw(self, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
-        # The clients with the smallest hashes of their names, so that the order of the list has no effect.
-        start = b"privfed cohort|%d|%d|" % (self.seed, label)
-        ranked = sorted(
-            range(len(clients)), key=lambda i: hashlib.sha256(start + clients[i].encode()).digest()
-        )
-        return tuple(sorted(ranked[: self.size]))
+        return _drawn(self.seed, self.size, label, clients)
 
     def fixed(self, n_clients: int) -> bool:
         """Say whether cohorts are fixed groups, so that no combination of totals isolates a smaller group.
@@ -85,6 +78,14 @@ class CohortRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.kind == "sampled":
             return self.size
         return min((len(members) for members in self.rounds), default=n_clients)
+
+
+@lru_cache(maxsize=4)
+def _drawn(seed: int, size: int, label: int, clients: tuple[str, ...]) -> tuple[int, ...]:
+    # The clients with the smallest hashes of their names, so that the order of the list has no effect.
+    start = b"privfed cohort|%d|%d|" % (seed, label)
+    ranked = sorted(range(len(clients)), key=lambda i: hashlib.sha256(start + clients[i].encode()).digest())
+    return tuple(sorted(ranked[:size]))
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
