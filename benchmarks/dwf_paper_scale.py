@@ -6,8 +6,8 @@ at each of the levels asked for, some runs each, with the paper's rounds (at mos
 `examples/dwf.py`. Central k-means has no level: each of its runs stands for all. Each run is timed alone, in
 processor seconds of one thread, splitting the rows and scoring included.
 
-    python benchmarks/dwf_paper_scale.py [--data synthetic|MNIST] [--folder DIR] [--runs 5] [--levels 5 10 ...]
-        [--kinds iid ...] [--processes 1]
+    python benchmarks/dwf_paper_scale.py [--data synthetic|MNIST] [--folder DIR] [--runs 5]
+        [--levels 5 10 ...] [--kinds iid ...] [--processes 1]
 
 Prints a line for each run and the sum, and after each round of runs writes `dwf_paper_scale.json`.
 """
