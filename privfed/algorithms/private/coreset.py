@@ -57,9 +57,10 @@ WIDE_SHARE = 0.12
 LEAST_WIDE, MOST_WIDE = 1.4, 8.0
 """Least and most centers of the wide round, for each cluster."""
 
-MOST_SLABS, SLABS_REACH, ON_A_LINE = 6, 1.5, 0.9
-"""Most slabs for each cluster; how far they reach, in units of the rows' radius; and which share of the
-variance of the cells must lie along one direction, for rows to be on a line."""
+MOST_SLABS, SLABS_ALWAYS, SLABS_REACH, ON_A_LINE = 6, 4, 1.5, 0.9
+"""Most slabs for each cluster; their number where no total may determine it; how far they reach, in units of
+the rows' radius; and which share of the variance of the cells must lie along one direction, for rows to be on
+a line."""
 
 CELLS_PER_CENTER = 1.1
 """Least points of the coreset for each center of the wide round."""
@@ -193,23 +194,59 @@ def slabbed(scale: Scale, found: Coreset, n_clusters: int) -> Conversation[Cores
     All hyperplanes through a point cut a line at that point, so that two cells hold all rows. For two
     clusters that is enough.
     """
+    axis, along = _main_direction(scale, found)
+    n_slabs = int(min(MOST_SLABS * n_clusters, scale.n_rows / _least_rows(scale, WIDE_SHARE)))
+    if n_clusters <= 2 or along < ON_A_LINE or n_slabs < LEAST_WIDE * n_clusters:
+        return None
+    return (yield from _sliced(scale, axis, n_slabs))
+
+
+def slabbed_always(scale: Scale, found: Coreset, n_clusters: int) -> Conversation[Coreset]:
+    """Cut rows into slabs, whatever totals say, and use these where rows lie along a line and noise is low.
+
+    `n_clusters` must be above two.
+    """
+    axis, along = _main_direction(scale, found)
+    n_slabs = SLABS_ALWAYS * n_clusters
+    slabs = yield from _sliced(scale, axis, n_slabs)
+    used = along >= ON_A_LINE and scale.n_rows >= n_slabs * _least_rows(scale, WIDE_SHARE)
+    return replace(slabs if used else found, spent=found.spent + WIDE_SHARE)
+
+
+def _main_direction(scale: Scale, found: Coreset) -> tuple[FloatArray, float]:
+    """Return along which direction a coreset varies most, and what share of its variance that is."""
     offsets = (found.points - scale.center) * np.sqrt(found.weights)[:, None]
     _, values, right = np.linalg.svd(offsets, full_matrices=False)
     share = float(np.square(values[0]) / max(np.square(values).sum(), np.finfo(float).tiny))
-    n_slabs = int(min(MOST_SLABS * n_clusters, scale.n_rows / _least_rows(scale, WIDE_SHARE)))
-    if n_clusters <= 2 or share < ON_A_LINE or n_slabs < LEAST_WIDE * n_clusters:
-        return None
-    words = {"axis": right[0], "reach": SLABS_REACH * scale.radius, "n_slabs": n_slabs}
-    question = SlabSums(ranges=scale.frame.ranges, center=scale.center, radius=scale.radius, **words)
+    return right[0], share
+
+
+def _sliced(scale: Scale, axis: FloatArray, n_slabs: int) -> Conversation[Coreset]:
+    question = SlabSums(
+        ranges=scale.frame.ranges,
+        center=scale.center,
+        radius=scale.radius,
+        axis=axis,
+        reach=SLABS_REACH * scale.radius,
+        n_slabs=n_slabs,
+    )
     return (yield from _averaged(scale, question, WIDE_SHARE, single=False))
 
 
 def slab_phase(frame: Frame, n_clusters: int) -> Phase:
     """Return what `slabbed` asks, which may be left out."""
+    return Phase(_slab_form(frame, Within(1, max(1, MOST_SLABS * n_clusters))), least=0)
+
+
+def slab_always_phase(frame: Frame, n_clusters: int) -> Phase:
+    """Return what `slabbed_always` asks."""
+    return Phase(_slab_form(frame, SLABS_ALWAYS * n_clusters))
+
+
+def _slab_form(frame: Frame, n_slabs: Within | int) -> Form:
     d, radius = frame.ranges.n_features, radius_rule(frame)
-    slabs, reach = Within(1, max(1, MOST_SLABS * n_clusters)), Within(0.0, SLABS_REACH * radius.high)
-    form = Form(SlabSums, center=Shape(d), radius=radius, axis=Shape(d), reach=reach, n_slabs=slabs)
-    return Phase(form, least=0)
+    reach = Within(0.0, SLABS_REACH * radius.high)
+    return Form(SlabSums, center=Shape(d), radius=radius, axis=Shape(d), reach=reach, n_slabs=n_slabs)
 
 
 def denoised(sums: FloatArray, noise: float) -> FloatArray:

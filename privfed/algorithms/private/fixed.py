@@ -2,7 +2,8 @@
 
 A server that adds the noise knows it, and must learn nothing that depends on a total. So `PrivateKMeans`,
 whose plan depends on totals, cannot be used. Here the number of rounds is a parameter, their shares of the
-budget are equal, and the number of cells of the start follows from the number of clusters. The clipping
+budget are equal, and the number of cells of the start follows from the number of clusters. Its second look,
+slabs across a line or the fullest cells in parts, is always asked, and used where it shows more. The clipping
 radius still follows from totals, but it is the domain's radius over a power of two: sigma, in steps of the
 grid, is then the same for each of them, so that nothing the server sees depends on the chosen one.
 
@@ -33,8 +34,10 @@ from privfed.algorithms.private.coreset import (
     clustered,
     hash_form,
     hashed,
+    slab_always_phase,
+    slabbed_always,
 )
-from privfed.algorithms.private.grids import GRID_SHARE, grid_form, gridded, whole_per_axis
+from privfed.algorithms.private.grids import cut_always, cut_always_phases, whole_per_axis
 from privfed.algorithms.private.kmeans import Start, Steps, begun, first_radius, started_from
 from privfed.algorithms.private.rounds import lloyd_round, round_phase
 from privfed.algorithms.private.scale import (
@@ -79,8 +82,8 @@ class FixedKMeans:
 
     @property
     def max_sums(self) -> int:
-        """Number of sums: those of the scale, the start, the rounds; two more at unit "client"."""
-        return 4 + 2 * FIXED_PASSES + self.rounds
+        """Most sums: those of the scale, the start, the rounds; two more at unit "client"."""
+        return 5 + 2 * FIXED_PASSES + self.rounds
 
     def phases(self, setting: Setting) -> Phases:
         """Return what a run asks: scale, start and rounds; at unit "client" also about clients."""
@@ -97,8 +100,9 @@ class FixedKMeans:
         if not (isinstance(self.init, str) and self.init == "coreset"):
             return (rounds,)
         if d <= GRID_FEATURES:
-            return (Phase(grid_form(frame, self._per_axis(d), self._per_axis(d))), rounds)
-        return (Phase(hash_form(frame, self._n_planes, self._n_planes, rng)), rounds)
+            return (*cut_always_phases(frame, k, self._per_axis(d)), rounds)
+        hashes = Phase(hash_form(frame, self._n_planes, self._n_planes, rng))
+        return (hashes, slab_always_phase(frame, k), rounds) if k > 2 else (hashes, rounds)
 
     def run(self, setting: Setting) -> Conversation[ClusteringOutcome]:
         """Find a start, then refine it; at unit "client" each client takes the role of a record."""
@@ -154,10 +158,11 @@ class FixedKMeans:
             points = rng.uniform(low, high, (k, d)) if isinstance(self.init, str) else self.init
             return Start(scale, points, np.ones(k), radius, 0.0, k, True, scale.spent), points
         if d <= GRID_FEATURES:
-            kept, total = yield from gridded(scale, k, GRID_SHARE, self._per_axis(d), octaves=True)
-            found = kept.coreset(scale, total, GRID_SHARE)
+            found = yield from cut_always(scale, k, self._per_axis(d))
         else:
             found = yield from hashed(scale, rng, HASH_SHARE, self._n_planes)
+            if k > 2:
+                found = yield from slabbed_always(scale, found, k)
         start = replace(begun(scale, found, k), radius=radius)
         return start, clustered(scale, start.points, start.weights, k, rng, start.doubtful)
 

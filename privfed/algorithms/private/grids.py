@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from privfed.algorithms.private.points import BoolArray, Coreset
 from privfed.algorithms.private.scale import Frame, Scale, octave, radius_rule
-from privfed.core.asking.phases import Among, Form, Phase, Shape, Within
+from privfed.core.asking.phases import Among, Form, Phase, Phases, Shape, Within
 from privfed.core.roles.conversation import Ask, Conversation
 from privfed.core.values.domain import FloatArray
 from privfed.numerics.distances import IntArray
@@ -46,6 +46,9 @@ LEAST_PER_AXIS, MOST_PER_AXIS, MOST_PARTS = 3, (64, 40, 16), (64, 16, 6)
 KEPT, MOST_FALSE, SURE = 2.0, 3.0, 3.0
 """A cell's least count, in standard deviations of its noise, to be kept; how many cells that hold noise only
 are expected among the kept ones, which k-means and rounds leave out; and a full cell's least count."""
+
+PARTS_ALWAYS = (16, 8, 6)
+"""Parts of a cell along an axis where no total may say into how many it is cut, by number of features."""
 
 CUT_KEPT = 2.5
 """A cell's least count, in standard deviations of its noise, to be cut."""
@@ -143,11 +146,16 @@ def whole_per_axis(per_axis: float, n_features: int) -> int:
 
 def grid_form(frame: Frame, least: int, most: int) -> Among:
     """Return the form of what a grid asks, with `least` to `most` cells along an axis, cut or not."""
+    return Among(_grid_forms(frame, least, most))
+
+
+def _grid_forms(frame: Frame, least: int, most: int) -> tuple[Form, Form]:
+    """Return the forms of an uncut grid and of a cut one."""
     d, sides, radius = frame.ranges.n_features, Within(least, most), radius_rule(frame)
     known = {"per_axis": sides, "radius": radius}
     boxes = {"low": Shape(d), "high": Shape(d)}
     cut = {"cuts": Shape((least**d, most**d))}
-    return Among((Form(GridSums, **known, **boxes), Form(GridSums, **known, **boxes, **cut)))
+    return Form(GridSums, **known, **boxes), Form(GridSums, **known, **boxes, **cut)
 
 
 def cut_phase(frame: Frame) -> Phase:
@@ -209,10 +217,15 @@ def cut(
     if scale.spent + CUT_SHARE > 1.0 - ROUNDS_SHARE:
         return None
     cuts = _cuts(scale, total)
-    full = int((total.counts > SURE * total.count_noise).sum())
-    question, d = total.question, len(scale.center)
-    if full >= MOST_FULL * n_clusters or (cuts**d).sum() - len(cuts) <= LEAST_PARTS * n_clusters:
+    more = (cuts ** len(scale.center)).sum() - len(cuts)
+    if _many_full(total, n_clusters) or more <= LEAST_PARTS * n_clusters:
         return None
+    return (yield from _cut_into(kept, total, cuts))
+
+
+def _cut_into(kept: Kept, total: _Counted, cuts: FloatArray) -> Conversation[tuple[Kept, _Counted]]:
+    """Cut each cell of a grid into so many parts along each axis, and keep the parts that hold rows."""
+    question = total.question
     finer = yield from _counted(replace(question, cuts=cuts), CUT_SHARE)
     owners = finer.question.owners()
     tried = int((cuts[owners] > 1.0).sum())
@@ -232,6 +245,40 @@ def cut(
     )
     others = kept[cuts[kept.cells] == 1.0]
     return _joined(small, whole, others), finer
+
+
+def cut_always(scale: Scale, n_clusters: int, per_axis: int) -> Conversation[Coreset]:
+    """Ask for a grid, and then for its fullest cells in parts, with lengths and noise that no total changes.
+
+    The parts are used where few cells are full. As many cells are cut as there are clusters.
+    """
+    kept, total = yield from gridded(scale, n_clusters, GRID_SHARE, per_axis, octaves=True)
+    found, parts = kept.coreset(scale, total, GRID_SHARE), parts_always(n_clusters, len(scale.center))
+    if parts == 1:
+        return found
+    cuts, spent = np.ones(len(total.counts)), GRID_SHARE + CUT_SHARE
+    cuts[np.argsort(-total.counts, kind="stable")[:n_clusters]] = parts
+    finer = yield from _cut_into(kept, total, cuts)
+    if _many_full(total, n_clusters) or len(finer[0].points) < n_clusters:
+        return replace(found, spent=spent)
+    return finer[0].coreset(scale, finer[1], spent)
+
+
+def parts_always(n_clusters: int, n_features: int) -> int:
+    """Return into how many parts along an axis `cut_always` cuts a cell; 1 where it cuts none."""
+    allowed = floor((_MOST_CUT_CELLS / n_clusters) ** (1.0 / n_features))
+    return min(PARTS_ALWAYS[n_features - 1], allowed) if n_clusters > 1 else 1
+
+
+def cut_always_phases(frame: Frame, n_clusters: int, per_axis: int) -> Phases:
+    """Return what `cut_always` asks."""
+    whole, cut = _grid_forms(frame, per_axis, per_axis)
+    uncut = parts_always(n_clusters, len(frame.middle)) == 1
+    return (Phase(whole),) if uncut else (Phase(whole), Phase(cut))
+
+
+def _many_full(total: _Counted, n_clusters: int) -> bool:
+    return int((total.counts > SURE * total.count_noise).sum()) >= MOST_FULL * n_clusters
 
 
 def _cuts(scale: Scale, total: _Counted) -> FloatArray:
