@@ -127,8 +127,17 @@ class Points(Result):
     without_access: FloatArray | None = field(default=None, repr=False)
 
     def score(self, truth: Truth) -> Report:
-        """Match claims to rows one to one, within the tolerance and within `NEAR`."""
+        """Match claims to rows one to one, within the tolerance and within `NEAR`.
+
+        Raises:
+            ArgumentError: the truth has other columns than the claims.
+        """
         rows, owners = truth.rows(self.client)
+        if len(self.points) and self.points.shape[1] != rows.shape[1]:
+            raise ArgumentError(
+                f"the claims have {self.points.shape[1]} columns, the truth has {rows.shape[1]}; pass "
+                "the rows as they were fitted, with the same columns and scaling."
+            )
         unit = spread(rows)
         exact = self._matched(rows, owners, truth.tolerance * unit)
         near = self._matched(rows, owners, max(NEAR, truth.tolerance) * unit)

@@ -50,7 +50,7 @@ from privfed.federation.builder import (
     seed_of_fit,
 )
 from privfed.federation.claim import claim_of
-from privfed.federation.clients import Clients, is_client_list
+from privfed.federation.clients import Clients, check_one_table, is_client_list
 from privfed.metrics.named import checked, following
 from privfed.metrics.phases import AskedMetric
 from privfed.numerics.distances import squared_distances
@@ -319,6 +319,7 @@ class FederatedClusterer(
     def _rows(self, X: Any) -> FloatArray:
         if not hasattr(self, "cluster_centers_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first.")
+        check_one_table(X)
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64), dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[np.int32]:

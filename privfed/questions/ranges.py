@@ -171,10 +171,15 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
     low, high, declared_rows = universal.low, universal.high, None if domain is None else domain.max_rows
     question = FeatureRanges(ranges=universal, find_ranges=find)
     total = yield Ask(question, upcoming=upcoming, purpose="range")
-    if total.clipped:
-        bound = "its declared domain or max_rows" if domain is not None else f"+-{LARGEST:.3g}"
+    if total.clipped and domain is not None:
         raise DataError(
-            f"{total.clipped} values lie outside {bound}; declare a larger domain, or clip the data."
+            f"{total.clipped} values lie outside its declared domain or max_rows; declare a larger domain, "
+            "or clip the data."
+        )
+    if total.clipped:
+        raise DataError(
+            f"{total.clipped} values lie outside +-{LARGEST:.3g}, beyond which no ranges are found; remove codes "
+            "for missing values such as 1e30, divide such columns by a public number, or declare domain=."
         )
     n_rows = round(float(total.statistics["rows"][0]))
     if n_rows < 1:

@@ -216,6 +216,16 @@ def test_bad_word_is_an_error_that_names_it(
         kind(**words).fit(blobs)
 
 
+def test_tables_where_one_is_needed_are_an_error_that_says_how(blobs: Clients) -> None:
+    model = DWFKMeans(2, protocol="plain").fit(blobs)
+    same = np.stack([rows[:3] for rows in blobs])
+    for ask, given in ((model.predict, blobs), (model.transform, same), (model.predict, tuple(same))):
+        with pytest.raises(DataError, match="pass each by itself"):
+            ask(given)
+    with pytest.raises(DataError, match=r"three axes; pass list\(X\)"):
+        DWFKMeans(2, protocol="plain").fit(same)
+
+
 def test_every_word_has_its_bad_values() -> None:
     assert {word for word, _ in BAD_WORDS} == set(DWFKMeans().get_params())
 

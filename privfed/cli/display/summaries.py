@@ -13,6 +13,8 @@ from privfed.cli.folder.claim import to_json
 from privfed.estimators.summary import FederatedSummary
 from privfed.privacy.claim import one_line
 
+ENDS = "lowest, highest: ends of the declared domain, else of public bins around all rows"
+
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one column's histogram."""
@@ -79,6 +81,7 @@ def _tables(shown: Summarized) -> Iterator[Table]:
     """Yield a table of all columns, then one for each histogram."""
     table = Table("column", "mean", "std", "lowest", "highest")
     table.title, table.title_justify = f"{shown.rows} rows", "left"
+    table.caption, table.caption_justify = ENDS, "left"
     for one in shown.columns:
         numbers = (one.mean, one.std, one.low, one.high)
         table.add_row(one.name, *(f"{number:.6g}" for number in numbers))

@@ -183,3 +183,8 @@ def test_an_attack_needs_nothing_but_a_view_from_disk(tmp_path: Path) -> None:
 def test_mixtures_of_the_figures_repeat() -> None:
     again, _ = mixture(3, 5, 2)
     np.testing.assert_array_equal(again[0], mixture(3, 5, 2)[0][0])
+
+
+def test_a_truth_with_other_columns_than_the_claims_is_an_error_that_names_both() -> None:
+    with pytest.raises(ArgumentError, match=r"the claims have 2 columns, the truth has 1; pass"):
+        evaluate(points([1.0, 0.0], client=0), Truth([ROWS[:, :1]]))

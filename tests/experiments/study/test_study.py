@@ -303,3 +303,9 @@ def test_a_study_that_is_not_utf_8_is_told_by_its_line(tmp_path: Path) -> None:
         read_study(tmp_path / "study.toml")
     with pytest.raises(ArgumentError, match=r"cannot be read .Is a directory"):
         read_study(tmp_path)
+
+
+def test_clients_given_by_data_that_cannot_be_read_are_no_second_mistake() -> None:
+    """What stands in for the data has clients too, so that `kind = "given"` is not blamed."""
+    text = SMALL.replace('source = "iris"', 'source = "nowhere.csv"').replace("clients = 5", 'kind = "given"')
+    assert "there is no 'nowhere.csv'" in failure(text)
