@@ -77,16 +77,18 @@ def _n_axes(table: Any) -> int:
         return 0
 
 
+def _is_stacked(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.ndim == 3
+
+
 def check_one_table(X: Any) -> None:
     """Check that `X` is no list of tables, where one table of rows is needed.
 
     Raises:
         DataError: it is one; the message says how to pass it.
     """
-    if (is_client_list(X) and len(X)) or _n_axes(X) == 3:
-        raise DataError(
-            "X holds several tables; pass one at a time, as in [model.predict(one) for one in X]."
-        )
+    if (is_client_list(X) and len(X)) or _is_stacked(X):
+        raise DataError("X holds several tables; pass each by itself: [model.predict(one) for one in X].")
 
 
 def check_given(X: Any) -> None:
@@ -108,7 +110,7 @@ def check_given(X: Any) -> None:
         raise DataError("X holds masked values; drop or impute these rows.")
     if is_client_list(X):
         return
-    if _n_axes(X) == 3:
+    if _is_stacked(X):
         raise DataError("X has three axes; pass list(X), one table of shape (n_rows, n_features) a client.")
     if isinstance(X, list | tuple) and len({len(one) for one in X if hasattr(one, "__len__")}) > 1:
         raise DataError(

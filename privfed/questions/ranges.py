@@ -178,8 +178,9 @@ def locate(setting: Setting, upcoming: tuple[int, ...]) -> Conversation[Located]
         )
     if total.clipped:
         raise DataError(
-            f"{total.clipped} values lie outside +-{LARGEST:.3g}, beyond which no ranges are found; remove codes "
-            "for missing values such as 1e30, divide such columns by a public number, or declare domain=."
+            f"{total.clipped} values lie outside +-{LARGEST:.3g}, beyond which no ranges are found; remove "
+            "codes for missing values such as 1e30, divide such columns by a public number, or declare a "
+            "domain (domain=)."
         )
     n_rows = round(float(total.statistics["rows"][0]))
     if n_rows < 1:
