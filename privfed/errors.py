@@ -157,6 +157,10 @@ REMEDIES = {
         "Starts of several fits in other cells show the rows that lie between them, and a client counts how "
         'many it answered on the same rows: use init="nested", whose cells are the same in each fit'
     ),
+    "agreement:size": (
+        "The agreement has a number (clusters, restarts, columns) beyond what any client builds: see "
+        "privfed.core.agreed.bounds"
+    ),
     "start:missing": (
         "A client's journal has no verified total of the start that the agreement names, of the same rows, "
         'columns and clients: use init="nested", which asks anew'

@@ -19,6 +19,7 @@ import numpy as np
 
 from privfed.algorithms.starts.kept import StartTotal
 from privfed.core.agreed.assumptions import answer_stages
+from privfed.core.agreed.bounds import check_size
 from privfed.core.agreed.configuration import CohortRule, Configuration, Terms
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.agreed.program import AgreedProgram
@@ -167,11 +168,12 @@ class FederationRequest:
         """Return what the parties agree on.
 
         Raises:
-            ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, or
-                the server would add noise to sums that it can read.
+            ArgumentError: the protocol cannot protect so few clients, privacy declares another domain, the
+                server would add noise to sums that it can read, or a number is too large to be agreed on.
             PrivacyError: the server would add noise to sums that are not fixed before the first.
         """
         configuration = self._agreed()
+        check_size(configuration)
         privacy = self.privacy
         if privacy is None or privacy.noise != Noise.SERVER:
             return configuration

@@ -137,6 +137,18 @@ def rows_in_domain(data: ClientData, configuration: Configuration, domain: Domai
     return data.inside(domain)
 
 
+def check_columns(data: ClientData, configuration: Configuration) -> None:
+    """Check that rows have as many columns as was agreed, before anything is built for them.
+
+    Raises:
+        ArgumentError: they have others.
+    """
+    if data.n_features != configuration.n_features:
+        raise ArgumentError(
+            f"the rows have {data.n_features} columns, the agreement says {configuration.n_features}."
+        )
+
+
 def own_client(
     side: ClientSide,
     position: int,
@@ -165,10 +177,7 @@ def own_client(
             program cannot be followed here.
         PrivacyError: the agreed budget is more than the agreed epsilon and delta allow.
     """
-    if data.n_features != configuration.n_features:
-        raise ArgumentError(
-            f"the rows have {data.n_features} columns, the agreement says {configuration.n_features}."
-        )
+    check_columns(data, configuration)
     rows = rows_in_domain(data, configuration, domain)
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
     program = agreed_program(configuration, domain)

@@ -12,9 +12,10 @@ from privfed.core.roles.engine import Client, ErrorLog
 from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
-from privfed.party.client import Stores, own_client
+from privfed.party.client import Stores, check_columns, own_client
 from privfed.party.identity import read_identity
 from privfed.party.journal import Journal
+from privfed.party.program import refuse_size
 from privfed.party.replica import OpenedTotal
 from privfed.party.verified import own_run, reads_totals
 
@@ -82,6 +83,8 @@ class Party:
             raise ArgumentError(
                 f"the agreement is for {configuration.protocol!r} sums, got protocol={protocol.name!r}."
             )
+        check_columns(data, configuration)
+        refuse_size(configuration)
         verified = reads_totals(protocol.opens_to, configuration)
         start = self.journal.start_of(agreement, data_set, verified)
         fit = self.journal.begin(agreement, position, data_set, policy)

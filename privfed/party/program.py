@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from privfed.core.agreed.bounds import TOO_LARGE, check_size
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.program import Of, built, written
 from privfed.core.asking.phases import OF_THE_RUN, Kept, Phased, Phases
@@ -255,6 +256,18 @@ def _kept(kept: Kept) -> Meaning:
     return tuple(sorted(kept.items()))
 
 
+def refuse_size(configuration: Configuration) -> None:
+    """Refuse an agreement with numbers beyond all bounds, before anything is built from it.
+
+    Raises:
+        PolicyError: it has one; the text is the code.
+    """
+    try:
+        check_size(configuration)
+    except ArgumentError:
+        raise PolicyError(TOO_LARGE) from None
+
+
 def agreed_program(
     configuration: Configuration, domain: Domain | None = None, own: object | None = None
 ) -> Program | None:
@@ -267,7 +280,9 @@ def agreed_program(
 
     Raises:
         ArgumentError: this party runs other versions, or cannot build what was agreed.
+        PolicyError: something that is agreed on is too large to be built (`refuse_size`).
     """
+    refuse_size(configuration)
     agreed = configuration.program
     if agreed is None:
         return None

@@ -17,7 +17,7 @@ from privfed.core.roles.conversation import Total
 from privfed.core.roles.engine import StateStore
 from privfed.core.values.domain import Domain
 from privfed.errors import ArgumentError
-from privfed.party.program import setting_of
+from privfed.party.program import refuse_size, setting_of
 from privfed.party.replica import AlgorithmReplica, OpenedTotal
 from privfed.privacy.ledger import BudgetLedger
 
@@ -51,6 +51,7 @@ def own_run(
 
     Raises:
         ArgumentError: the agreement declares no algorithm, or this party runs other versions.
+        PolicyError: something that is agreed on is too large to be built.
     """
     agreed = configuration.program
     if agreed is None or agreed.algorithm is None:
@@ -59,6 +60,7 @@ def own_run(
             "Agree on an estimator; metrics alone are asked over sums that the server opens, unverified."
         )
     agreed.check_versions()
+    refuse_size(configuration)
     ledger = None if configuration.noising_terms is None else BudgetLedger(configuration)
     setting = replace(setting_of(configuration, domain), start=start)
     return AlgorithmReplica(built(agreed.algorithm), setting, store, ledger=ledger, tells=tells)

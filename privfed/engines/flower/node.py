@@ -39,6 +39,7 @@ from privfed.engines.flower.messages import (
 from privfed.engines.flower.settings import PARTIES_FILE, NodeSettings
 from privfed.engines.logs import ClientLogs
 from privfed.errors import FAILED, ArgumentError, MessageError, PolicyError, PrivFedError, StateError
+from privfed.party.client import check_columns
 from privfed.party.identity import read_identity, read_parties
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
@@ -161,6 +162,7 @@ class Node:
     def _check_program(self, agreement: Agreement) -> None:
         """Check that this node can build what was agreed; what it lacks stays in its log."""
         configuration = agreement.configuration
+        check_columns(self._settings.rows(private=configuration.privacy is not None), configuration)
         try:
             agreed_program(configuration, self._settings.domain_of(configuration))
         except ArgumentError as error:
