@@ -33,6 +33,8 @@ from privfed.deep.algorithms.plan import Plan
 from privfed.errors import ArgumentError, PolicyError
 from privfed.party.joining import Party
 from privfed.party.program import agreed_program
+from privfed.party.state import MemoryStore
+from privfed.party.verified import own_run
 from privfed.protocols import Masked, Plain
 from tests.party.journals import DOMAIN, SERVER, new_party
 
@@ -112,17 +114,25 @@ def joins(folder: Path, configuration: Configuration, protocol: Any) -> Party:
 
 @pytest.mark.parametrize(("name", "path"), PLACES, ids=[f"{one} {'.'.join(path)}" for one, path in PLACES])
 def test_no_number_of_an_agreement_is_built_that_is_beyond_all_bounds(
-    name: str, path: tuple[str, ...], built: list[object], tmp_path: Path
+    name: str, path: tuple[str, ...], built: list[object]
 ) -> None:
     plain = agreed(MODELS[name])
     for number in (10**12, 2**63 - 1, -(10**12)):
         huge = with_algorithm(plain, put(algorithm_of(plain), path, number))
-        with pytest.raises(PolicyError, match="agreement:size"):
-            joins(tmp_path / str(number), huge, Plain())
-        assert built == [] and Party(tmp_path / str(number)).journal.fits == ()
+        for build in (agreed_program, lambda one: own_run(one, MemoryStore())):
+            with pytest.raises(PolicyError, match="agreement:size"):
+                build(huge)
+    assert built == []
+
+
+def test_a_party_neither_builds_nor_begins_what_is_too_large(built: list[object], tmp_path: Path) -> None:
+    plain = agreed(MODELS["dwf"])
+    huge = with_algorithm(plain, put(algorithm_of(plain), ("n_init",), 10**12))
+    with pytest.raises(PolicyError, match="agreement:size"):
+        joins(tmp_path / "huge", huge, Plain())
+    assert built == [] and Party(tmp_path / "huge").journal.fits == ()
     # With its own numbers it is built, and the client joins: the counter counts.
-    if MODELS[name].get_params()["privacy"] is None:
-        assert len(joins(tmp_path / "own", plain, Plain()).journal.fits) == 1 and built
+    assert len(joins(tmp_path / "own", plain, Plain()).journal.fits) == 1 and built == ["WeightedKMeans"]
 
 
 @pytest.mark.parametrize("verified", [False, True])

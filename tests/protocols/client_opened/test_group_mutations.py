@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from privfed.core.roles.engine import Exchange, Replies
+from privfed.core.roles.secure_sum import SecureSum
 from privfed.core.stored.messages import decode, encode
 from privfed.errors import PrivFedError
-from privfed.protocols import GroupMasked
+from privfed.protocols import CKKS, GroupMasked
 from privfed.protocols.client_opened.messages import Contribution, Joined, OpenRequest
 from privfed.protocols.setup.channel import Channel
 from privfed.protocols.setup.messages import Envelope
@@ -66,10 +67,10 @@ class Mutator:
         return [(client, self._changed(client, data, False)) for client, data in replies]
 
 
-def play(seed: int, share: float) -> tuple[int, int, int]:
+def play(seed: int, share: float, protocol: SecureSum) -> tuple[int, int, int]:
     """Run some sums with mutated messages; return how many were mutated, opened and refused."""
     rng = random.Random(seed)
-    run = Sums(GroupMasked(), 6)
+    run = Sums(protocol, 6)
     mutator, opened, refused = Mutator(run, rng, share), 0, 0
     for _ in range(4):
         try:
@@ -82,16 +83,18 @@ def play(seed: int, share: float) -> tuple[int, int, int]:
     return mutator.count, opened, refused
 
 
-def test_mutated_messages_never_give_a_wrong_sum() -> None:
-    results = [play(seed, (0.02, 0.1)[seed % 2]) for seed in range(30)]
+@pytest.mark.parametrize("protocol", [GroupMasked(), pytest.param(CKKS(), marks=pytest.mark.slow)])
+def test_mutated_messages_never_give_a_wrong_sum(protocol: SecureSum) -> None:
+    results = [play(seed, (0.02, 0.1)[seed % 2], protocol) for seed in range(30)]
     mutations, opened, refused = (sum(column) for column in zip(*results, strict=True))
     assert mutations > 50 and opened > 25 and refused > 25
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_mutated_messages_never_give_a_wrong_sum() -> None:
+@pytest.mark.parametrize(("protocol", "most"), [(GroupMasked(), 100_000), (CKKS(), 10_000)])
+def test_a_hundred_thousand_mutated_messages_never_give_a_wrong_sum(protocol: SecureSum, most: int) -> None:
     mutations, seed = 0, 10_000
-    while mutations < 100_000:
-        mutations += play(seed, (0.1, 0.5)[seed % 2])[0]
+    while mutations < most:
+        mutations += play(seed, (0.1, 0.5)[seed % 2], protocol)[0]
         seed += 1
