@@ -21,8 +21,10 @@ from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums, WeightedFuzzyCentroid
 from privfed.algorithms.local_centers.fkm import SteppedMeans
 from privfed.algorithms.local_centers.kfed import LocalCentroids
 from privfed.core.asking.question import ClientData
+from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import Ranges
 from privfed.numerics.kernels.choice import CHOICE, load
+from privfed.numerics.kernels.steps import step
 from privfed.numerics.weighted_kmeans import seeds
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
 from privfed.questions.fuzzy_spread import FuzzyObjective, FuzzySpread
@@ -107,6 +109,23 @@ def test_a_million_rows() -> None:
         return seeds(table, weights, k, np.random.default_rng(0))
 
     keep("kmeans_plusplus", lambda: kmeans_plusplus(table, k, random_state=0), {"k-means++ seeds": drawn}, 1)
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 5), (2, 50), (8, 20)])
+def test_lloyds_sums_of_few_columns(d: int, k: int) -> None:
+    table = blobs(1_000_000, d, k)
+    start, weights = table[:k].copy(), np.ones(len(table))
+    held = Stacked.of(np.array_split(table, 100))
+
+    def iteration() -> None:
+        work = np.zeros_like(start), np.zeros(k), np.zeros(len(table), dtype=np.int32), np.zeros(k)
+        lloyd_iter_chunked_dense(table, weights, start, *work, 1)
+
+    def first() -> Any:
+        held.stack.cache.clear()
+        return step(held, start[None])
+
+    keep("an iteration of scikit-learn's Lloyd", iteration, {f"a first step, 1e6 x {d}, k={k}": first})
 
 
 @pytest.mark.parametrize("m", [2.0, 1.5])

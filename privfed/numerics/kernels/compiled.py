@@ -19,9 +19,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-FEW = 8
-"""Up to this many columns, the law itself is as fast as scores."""
-
 _UNIT = 2.0**-53
 _SINGLE = 2.0**-24
 _UP, _DOWN = 1.0 + 2.0**-40, 1.0 - 2.0**-22
@@ -111,8 +108,8 @@ def _moved(own, before, drift, far, moves):
 
 
 @njit(cache=True)
-def _decide_few(rows, pending, n_pending, own, best, first, second):
-    """Decide rows of few columns by the law; return distances to the nearest and the second, (n_pending,)."""
+def _decide_by_law(rows, pending, n_pending, own, best, first, second):
+    """Decide rows by the law alone; return distances to the nearest and the second, (n_pending,)."""
     for i in range(n_pending):
         least, next_least, label = np.inf, np.inf, 0
         for j in range(len(own)):
@@ -190,7 +187,7 @@ def _measured(lengths, longest, scale, d, n_pending, least, next_least, margins,
 
 @njit(cache=True)
 def _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second):
-    """Decide rows by scores, and by the law where these are too close; distances as `_decide_few`."""
+    """Decide rows by scores, and by the law where these are too close; distances as `_decide_by_law`."""
     origin, short, squares, block, products, scores, least, next_least, lengths, margins = work
     _shift(rows, pending, n_pending, origin, scale, block, lengths)
     for i in range(n_pending):
@@ -198,7 +195,7 @@ def _decide(rows, pending, n_pending, own, scale, longest, work, best, first, se
             lengths[i] = _FARTHEST
             for t in range(len(origin)):
                 block[i, t] = 0.0
-    np.dot(block, short, products)
+    np.dot(block[:n_pending], short, products[:n_pending])
     _least_two(squares, products, n_pending, scores, least, next_least, best)
     _measured(lengths, longest, scale, len(origin), n_pending, least, next_least, margins, first, second)
     for i in range(n_pending):
@@ -304,13 +301,12 @@ def step(
     """
     k, d = centers.shape[1], centers.shape[2]
     size = _BLOCK_ROWS if d < 256 else _BLOCK_ROWS // 2
-    held = 1 if d <= FEW else size
     origin, short, squares = np.empty(d), np.empty((d, k), dtype=np.float32), np.empty(k, dtype=np.float32)
     work = (
         *(origin, short, squares),
-        np.zeros((held, d), dtype=np.float32),
-        np.empty((held, k), dtype=np.float32),
-        np.empty((k, held), dtype=np.float32),
+        np.zeros((size, d), dtype=np.float32),
+        np.empty((size, k), dtype=np.float32),
+        np.empty((k, size), dtype=np.float32),
         np.empty(size, dtype=np.float32),
         np.empty(size, dtype=np.float32),
         np.empty(size),
@@ -354,10 +350,10 @@ def step(
                 n_pending += 1
             if n_pending < size and (r < stops[i] or not n_pending):
                 continue
-            if d <= FEW or not safe:
-                _decide_few(rows, pending, n_pending, own, best, first, second)
-            else:
+            if safe:
                 _decide(rows, pending, n_pending, own, scale, longest, work, best, first, second)
+            else:
+                _decide_by_law(rows, pending, n_pending, own, best, first, second)
             for p in range(n_pending):
                 q, new = pending[p], best[p]
                 old = labels[q]
