@@ -35,7 +35,7 @@ class CkksAdder:
         self._sum = CipherSum()
         self._added: list[int] = []
 
-    def add(self, client: int, body: bytes, name: str) -> None:
+    def add(self, client: int, body: bytes | memoryview, name: str) -> None:
         """Check the form of one answer and add it.
 
         Raises:

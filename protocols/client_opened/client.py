@@ -135,7 +135,7 @@ class GroupClient:
         state = msgspec.structs.replace(state, group=group, answered=state.answered + bool(body))
         if isinstance(body, Refusal):
             return state, body
-        return state, Contribution(cohort, tag_of(group.secret, number, group.head), body)
+        return state, Contribution(cohort, tag_of(group.secret, number, group.head), memoryview(body))
 
     def _asked_again(self, group: Group, known: bytes) -> Group:
         """Count a repeat, if the coordinator could now see two totals that differ by one client's answer.

@@ -66,4 +66,4 @@ class Contribution(Message, frozen=True):
 
     cohort: Number
     tag: Tag
-    body: bytes
+    body: memoryview

@@ -36,7 +36,7 @@ class Opened:
 class Adder(Protocol):
     """Adds sealed answers on the coordinator, as they arrive, without learning anything of them."""
 
-    def add(self, client: int, body: bytes, name: str) -> None:
+    def add(self, client: int, body: bytes | memoryview, name: str) -> None:
         """Check one sealed answer's form and add it.
 
         Raises:

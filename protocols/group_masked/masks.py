@@ -35,7 +35,7 @@ class MaskedWords(Message, frozen=True):
     """Holds a masked answer or a sum of them: words, how many entries are wide, and check words."""
 
     n_wide: Number
-    words: bytes
+    words: memoryview
     check: _Check
 
     @property
@@ -85,7 +85,7 @@ class MaskScheme:
         for key, sign in _masks(group, attempt):
             (masker.add if sign > 0 else masker.subtract)(words, key)
             check = added(check, _check_mask(key), sign)
-        return encode(MaskedWords(grid.n_wide, words.tobytes(), to_bytes(check)))
+        return encode(MaskedWords(grid.n_wide, memoryview(words.tobytes()), to_bytes(check)))
 
     def open(self, group: Group, attempt: SumAttempt, body: bytes) -> Opened:
         """Remove the group mask and check the total.
@@ -160,7 +160,7 @@ class MaskAdder:
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], _Sum] = {}
 
-    def add(self, client: int, body: bytes, name: str) -> None:
+    def add(self, client: int, body: bytes | memoryview, name: str) -> None:
         """Add one masked answer.
 
         Raises:
@@ -170,7 +170,10 @@ class MaskAdder:
         layout = sealed.layout
         if layout is None:
             raise MessageError("words of an impossible length", sender=name, stage="collect")
-        one = self._sums.setdefault((layout.size, layout.n_wide), _Sum(layout))
+        key = layout.size, layout.n_wide
+        if key not in self._sums:
+            self._sums[key] = _Sum(layout)
+        one = self._sums[key]
         layout.add(one.words, np.frombuffer(sealed.words, dtype="<u8"))
         one.check = added(one.check, from_bytes(sealed.check))
         one.clients.append(client)
@@ -180,7 +183,8 @@ class MaskAdder:
         if not self._sums:
             return (), b""
         most = max(self._sums.values(), key=lambda one: len(one.clients))
-        body = MaskedWords(most.layout.n_wide, most.words.astype("<u8").tobytes(), to_bytes(most.check))
+        words = memoryview(most.words.astype("<u8").tobytes())
+        body = MaskedWords(most.layout.n_wide, words, to_bytes(most.check))
         return tuple(sorted(most.clients)), encode(body)
 
 

@@ -61,7 +61,7 @@ Decoded = TypeVar("Decoded")
 
 
 @lru_cache(maxsize=64)
-def _decoder(expected: Any) -> Callable[[bytes], Any]:
+def _decoder(expected: Any) -> Callable[[bytes | memoryview], Any]:
     return msgspec.msgpack.Decoder(expected).decode
 
 
@@ -70,7 +70,7 @@ def encode(message: msgspec.Struct) -> bytes:
     return _encode(message)
 
 
-def decode(data: bytes, expected: Any, *, sender: str, stage: str) -> Any:
+def decode(data: bytes | memoryview, expected: Any, *, sender: str, stage: str) -> Any:
     """Return the message that `data` encodes, checked strictly against the `expected` type or union.
 
     Raises:

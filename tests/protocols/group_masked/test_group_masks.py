@@ -93,7 +93,7 @@ def changed(body: bytes, change: int | str) -> bytes:
         return with_words(body, words)
     others = {
         "check": MaskedWords(sealed.n_wide, sealed.words, bytes(24)),
-        "length": MaskedWords(sealed.n_wide, sealed.words + bytes(8), sealed.check),
+        "length": MaskedWords(sealed.n_wide, memoryview(bytes(sealed.words) + bytes(8)), sealed.check),
         "wide": MaskedWords(sealed.n_wide + 1, sealed.words, sealed.check),
     }
     return encode(others[change]) if change in others else b""
