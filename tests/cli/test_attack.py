@@ -223,6 +223,7 @@ def test_the_truth_may_have_moved(invoke, run, iris, tmp_path):
         (("--attack", "collections:Counter"), "must be a class of attacks"),
         (("--colluding", "h9"), "client 'h9' is not in this run; it has h1, h2"),
         (("--colluding", "h1,h2,h3,h4,h5,h6"), "nobody is left to attack"),
+        (("--party", "clients"), "name them with --colluding"),
         (("--client", "h1", "--colluding", "h1"), "client 'h1' colludes"),
         (("--group", "species", "--truth", "DATA"), "--group and --label must be two columns"),
         (("--public", "nowhere.csv"), "nowhere.csv"),
@@ -249,6 +250,18 @@ def test_the_truth_of_a_run_from_python_has_its_columns_named(invoke, failing, i
     )
     found = json.loads(invoke(*truth, "--columns", ",".join(tables.columns), "--quiet", "--json").stdout)
     assert found["attacks"]["linkage"]["status"] == "found"
+
+
+def test_a_curious_client_attacks_what_it_sees(invoke, run):
+    """Over masked sums it sees no total; where clients open or verify totals, it sees them all."""
+    words = ["--attack", "differencing", "--party", "clients", "--colluding", "h1", "--quiet", "--json"]
+    hidden, opened = (
+        json.loads(invoke("attack", run(protocol), *words).stdout) for protocol in ("masked", "group-masked")
+    )
+    assert (hidden["party"], hidden["colluding"]) == ("clients", ["h1"])
+    assert hidden["attacks"]["differencing"]["status"] == "not applicable"
+    assert "the clients saw no client's answers and no totals" in hidden["left_out"]["differencing"]
+    assert opened["attacks"]["differencing"]["status"] in ("found", "found nothing")
 
 
 def test_the_questions_of_an_algorithm_of_ones_own_are_named(invoke, failing, run, tmp_path):

@@ -49,7 +49,7 @@ def test_transcript_on_disk_is_the_one_in_memory(
     blobs: Clients, protocol: str, tmp_path: Path, record: str
 ) -> None:
     model = fitted(blobs, protocol, tmp_path / "run", record)
-    loaded = Transcript.load(tmp_path / "run")
+    loaded = Transcript.load(str(tmp_path / "run"))
     assert loaded.records == model.transcript_.records
     assert loaded.configuration == model.transcript_.configuration
     assert len(lines(tmp_path / "run")) == len(loaded.records)

@@ -80,10 +80,11 @@ class AttackNames(click.Option):
 )
 @click.option(
     "--party",
-    type=click.Choice(["server", "observer"]),
+    type=click.Choice(["server", "observer", "clients"]),
     default="server",
     show_default=True,
-    help="Who attacks: the server, or an observer who sees only the final centroids.",
+    help="Who attacks: the server, an observer who sees only the final centroids, or the clients that are "
+    "named with --colluding, by what they see together.",
 )
 @click.option("--colluding", metavar="A,B,...", callback=names, help="Clients that help the attacker.")
 @click.option("--client", metavar="NAME", help="Client to attack, where the view shows single ones.")

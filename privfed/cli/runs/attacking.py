@@ -18,7 +18,7 @@ from privfed.core.record.transcript import Transcript
 from privfed.core.record.view import View
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Mechanism
-from privfed.data import load_clients, load_features
+from privfed.data import ClientTables, load_clients, load_features
 from privfed.deep.training.trainer import Labels
 from privfed.errors import ArgumentError, DataError
 
@@ -93,7 +93,7 @@ def target_of(
         low: lowest value of all features, or one for each; None without.
         high: highest value of all features, or one for each; None without.
         most_rows: most rows of a target of noisy differencing.
-        party: "server" or "observer".
+        party: "server", "observer", or "clients": those that collude.
         colluding: names of clients that share all they know with the party.
         client: name of the target of attacks on one client; None for the first honest client.
 
@@ -106,6 +106,8 @@ def target_of(
     rows, features, labels = true_rows(folder, transcript, truth, group, columns)
     agreed = transcript.configuration
     positions = [_position(name, agreed.clients) for name in colluding]
+    if party == "clients" and not positions:
+        raise ArgumentError("clients attack by what they see: name them with --colluding.")
     if len(set(positions)) == len(agreed.clients):
         raise ArgumentError("all clients collude: nobody is left to attack; name fewer with --colluding.")
     honest = [i for i in range(len(rows)) if i not in positions]
@@ -182,17 +184,8 @@ def true_rows(
         private=private,
     )
     names = transcript.configuration.clients
-    if set(tables.names) != set(names):
-        raise DataError(
-            f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
-            f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
-        )
-    n_features = transcript.configuration.n_features
-    if not source.classes and len(tables.columns) != n_features:
-        raise DataError(
-            f"the rows have {len(tables.columns)} columns, the run has {n_features}; name those of the run "
-            "with --columns."
-        )
+    # Of runs that trained models, the model says how many columns there are.
+    _check_rows(tables, names, None if source.classes else transcript.configuration.n_features)
     place = {name: i for i, name in enumerate(tables.names)}
     labels = labels_of(tables, source.classes) if source.classes else None
     return (
@@ -200,6 +193,20 @@ def true_rows(
         tuple(tables.columns),
         None if labels is None else [labels[place[name]] for name in names],
     )
+
+
+def _check_rows(tables: ClientTables, names: tuple[str, ...], n_features: int | None) -> None:
+    """Check that rows are those of a run's clients, and have its number of columns, where that is given."""
+    if set(tables.names) != set(names):
+        raise DataError(
+            f"the rows are of {len(tables.names)} clients that are not the run's {len(names)} "
+            f"(the run has {names[0]!r}, the rows have {tables.names[0]!r}); name their column with --group."
+        )
+    if n_features is not None and len(tables.columns) != n_features:
+        raise DataError(
+            f"the rows have {len(tables.columns)} columns, the run has {n_features}; name those of the run "
+            "with --columns."
+        )
 
 
 def _position(name: str, clients: tuple[str, ...]) -> int:

@@ -83,7 +83,7 @@ class Transcript:
         self._path = None if folder is None else folder / FILE
 
     @classmethod
-    def load(cls, folder: Path, *, mend: bool = False, record: Kept = "digests") -> Transcript:
+    def load(cls, folder: str | Path, *, mend: bool = False, record: Kept = "digests") -> Transcript:
         """Read a run's transcript; a last line cut off by a crash is left out.
 
         Args:
@@ -95,8 +95,8 @@ class Transcript:
             RunFolderError: there is no transcript, a line of it is damaged, its lines do not fit together,
                 or this privfed cannot read its format, or with `mend` cannot resume a run of it.
         """
-        transcript = cls(folder, record)
-        path = folder / FILE
+        folder = Path(folder)
+        transcript, path = cls(folder, record), folder / FILE
         try:
             lines = path.read_bytes().splitlines(keepends=True)
         except OSError:
