@@ -64,4 +64,5 @@ def play(folder: Path, protocol: str, mutations: int, seed: int) -> dict[str, in
 @pytest.mark.parametrize("protocol", ["plain", "masked", "masked-verified", "group-masked", "ckks"])
 def test_mutated_messages_to_a_node_are_refused_and_answer_nothing(protocol: str, tmp_path: Path) -> None:
     counts = play(federation(tmp_path / "fed"), protocol, 500, 1)
-    assert counts["Refusal"] > 250
+    # Most others are the last reply again, or refusals that a channel seals.
+    assert sum(counts.values()) == 500 and counts["Refusal"] > 100

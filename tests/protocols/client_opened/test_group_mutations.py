@@ -87,7 +87,8 @@ def play(seed: int, share: float, protocol: SecureSum) -> tuple[int, int, int]:
 def test_mutated_messages_never_give_a_wrong_sum(protocol: SecureSum) -> None:
     results = [play(seed, (0.02, 0.1)[seed % 2], protocol) for seed in range(30)]
     mutations, opened, refused = (sum(column) for column in zip(*results, strict=True))
-    assert mutations > 50 and opened > 25 and refused > 25
+    # Keys are fresh in each run, so that a bound close to what was seen would fail at times.
+    assert mutations > 50 and opened > 25 and refused > 10
 
 
 @pytest.mark.slow
