@@ -136,7 +136,7 @@ def private_fuzzy(params: dict[str, Any], privacy: Privacy, n_features: int, see
     m = float(params["m"])
     words = {name: params[name] for name in ("local_iter", "local_tol", "weight")}
     asking = FuzzyStep(m) if step else OwnSteps(WeightedFuzzyCentroids, (("m", m), *words.items()))
-    return _algorithm(params, Steps(asking=asking, keep_radius=True), privacy, n_features, seed)
+    return _algorithm(params, Steps(asking=asking), privacy, n_features, seed)
 
 
 def _algorithm(params: dict[str, Any], steps: Steps, privacy: Privacy, n_features: int, seed: int) -> Private:

@@ -133,8 +133,6 @@ class FixedKMeans:
             state = yield from lloyd_round(scale, before, share, question)
             movement = self.steps.movement(state.centers - before.centers, movement)
             state = replace(state, centers=frame.ranges.clip(before.centers + movement))
-            if self.steps.keep_radius:
-                state = replace(state, radius=before.radius)
             if asking is None and start.reseats and number + 1 < self.rounds:
                 seats, state, new = seats.after(before.centers, state, rng)
                 movement = np.where(new[:, None], 0.0, movement)

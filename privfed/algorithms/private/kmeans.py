@@ -195,7 +195,6 @@ class Steps:
         learning_rate: factor of the round's step, in (0, 1].
         momentum: share of the last movement that is added (Holzer et al. 2023, eq. 6), in [0, 1).
         smoothing: weight of the last movement in a running average (Triebe and Rajagopal 2019), in [0, 1).
-        keep_radius: clip to the same radius in all rounds, since fuzzy clusters have far records too.
         equal: whether clients have equal weight, however many rows they hold (unit "client").
     """
 
@@ -203,7 +202,6 @@ class Steps:
     learning_rate: float = 1.0
     momentum: float = 0.0
     smoothing: float = 0.0
-    keep_radius: bool = False
     equal: bool = False
 
     def example(self, frame: Frame, n_clusters: int) -> SumsInCells | None:
@@ -298,7 +296,7 @@ class PrivateKMeans:
             state = yield from lloyd_round(scale, before, rest / rounds, question)
             movement = self.steps.movement(state.centers - before.centers, movement)
             centers = scale.frame.ranges.clip(before.centers + movement)
-            state = replace(state, centers=centers, radius=radius if self.steps.keep_radius else state.radius)
+            state = replace(state, centers=centers)
             if self.steps.asking is None and start.reseats and number + 1 < rounds:
                 seats, state, new = seats.after(before.centers, state, rng)
                 movement = np.where(new[:, None], 0.0, movement)
