@@ -25,11 +25,14 @@ class Members:
         names: by position.
         n_features: number of columns, the same for all.
         columns: names of the columns, where they have any.
+        remember: whether they keep what questions have them remember (`Question.remembers`) as long as their
+            fit runs, also where this process is stopped.
     """
 
     names: tuple[str, ...]
     n_features: int
     columns: tuple[str, ...] | None = None
+    remember: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 from privfed import __version__
 from privfed.core.stored.files import make_folder
 from privfed.core.values.domain import FloatArray
+from privfed.data.table import LabelArray
 from privfed.deploy.certificates import AUTHORITY, CERTIFICATES, write_certificates, write_node_key
 from privfed.engines.flower.federation_file import APP, FederationFile, quoted
 from privfed.engines.flower.federation_file import FILE as FEDERATION
@@ -50,7 +51,7 @@ _NODE = """\
 # What this node's owner decides, and nobody else. Its identity and journal lie beside this file.
 data = {data}  # table with this node's rows
 data_set = {data_set}  # your own name of these rows, for the journal
-{columns}{modules}{tells}
+{columns}{labels}{modules}{tells}
 # What this node answers, whatever the others agree on (docs/party.md):
 [policy]
 {protocols}
@@ -104,6 +105,7 @@ def write_node(
     data_set: str,
     columns: Sequence[str] | None = None,
     *,
+    labels: str | None = None,
     modules: Sequence[str] = (),
     tells: bool = False,
     plain: bool = False,
@@ -115,6 +117,7 @@ def write_node(
         data: path of its table.
         data_set: its own name of the rows.
         columns: feature columns in the agreed order; None for all of the table.
+        labels: column of classes, whole numbers that mean the same at all clients; None for none.
         modules: modules of this machine that register what it runs besides privfed's own.
         tells: whether it tells totals that only clients open to the process that drives the run.
         plain: whether it also takes part in plain sums, whose coordinator reads every answer.
@@ -122,14 +125,19 @@ def write_node(
     named = "" if columns is None else f"columns = [{', '.join(map(quoted, columns))}]\n"
     told = f"tells = {str(tells).lower()}  # tell totals that only clients open to the coordinator's process"
     own = f"modules = [{', '.join(map(quoted, modules))}]  # register what runs besides privfed's own\n"
-    words = {"columns": named, "modules": own if modules else "", "tells": told}
+    classes = "" if labels is None else f"labels = {quoted(labels)}  # each row's class, from 0\n"
+    words = {"columns": named, "labels": classes, "modules": own if modules else "", "tells": told}
     sums = _HIDING.format("# " if plain else "")
     text = _NODE.format(data=quoted(data), data_set=quoted(data_set), protocols=sums, **words)
     write_new(folder / SETTINGS, text.encode())
 
 
 def make_local(
-    folder: Path, rows: Mapping[str, FloatArray], columns: Sequence[str], **words: Any
+    folder: Path,
+    rows: Mapping[str, FloatArray],
+    columns: Sequence[str],
+    labels: Mapping[str, LabelArray] | None = None,
+    **words: Any,
 ) -> FederationFile:
     """Make a federation whose parties are all on this machine: for simulations, trials and tests.
 
@@ -137,6 +145,7 @@ def make_local(
         folder: to make.
         rows: name of each client -> its rows.
         columns: names of the columns.
+        labels: name of each client -> its rows' classes, integers from 0; None for none.
         **words: of `FederationFile`.
 
     Raises:
@@ -155,8 +164,9 @@ def make_local(
         own = folder / NODES / name
         new_party(own, name)
         write_node_key(own)
-        np.savez(own / "rows.npz", X=table)
-        write_node(own, "rows.npz", "rows", tells=True, plain=True)
+        arrays: dict[str, Any] = {"X": table} if labels is None else {"X": table, "y": labels[name]}
+        np.savez(own / "rows.npz", **arrays)
+        write_node(own, "rows.npz", "rows", labels=None if labels is None else "y", tells=True, plain=True)
     cards = [read_card(folder / NODES / name / CARD) for name in rows]
     parties = PARTIES.to_bytes(Parties.of(read_card(folder / COORDINATOR / CARD), cards))
     write_new(folder / PARTIES_FILE, parties)

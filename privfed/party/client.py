@@ -19,6 +19,7 @@ from privfed.party.guard import MOVES, GuardedAnswerer
 from privfed.party.journalled import JournalledFit, JournallingAnswerer
 from privfed.party.program import Program, ProgramAnswerer, agreed_program
 from privfed.party.readings import FOLLOWED
+from privfed.party.remembering import MEMORIES, RememberingAnswerer
 from privfed.party.state import FileStore, MemoryStore
 from privfed.privacy.ledger import PayingAnswerer
 from privfed.privacy.stepped import SteppedAnswerer
@@ -40,6 +41,7 @@ class Stores:
         ledger: how much of its privacy budget it has spent.
         moves: what its guard remembers of the questions so far.
         followed: where it stands in the agreed program.
+        memory: what questions have it remember; None where that lies in the memory of this process.
         journalled: the fit in its party's journal, which is told of each sum; None where none is kept.
     """
 
@@ -47,12 +49,13 @@ class Stores:
     ledger: StateStore = field(default_factory=MemoryStore)
     moves: StateStore = field(default_factory=MemoryStore)
     followed: StateStore = field(default_factory=MemoryStore)
+    memory: StateStore | None = None
     journalled: JournalledFit | None = None
 
     @classmethod
     def in_journal(cls, fit: JournalledFit, side: ClientSide) -> Stores:
         """Return stores in the journal of the client's party, which change together."""
-        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit.followed, fit)
+        return cls(fit.state(side.codec), fit.ledger, fit.moves, fit.followed, fit.memory, fit)
 
     @classmethod
     def in_folder(cls, folder: Path, side: ClientSide) -> Stores:
@@ -63,6 +66,7 @@ class Stores:
             ledger_in(folder / "ledger"),
             FileStore(folder / "moves", MOVES.to_bytes, MOVES.from_bytes),
             FileStore(folder / "followed", FOLLOWED.to_bytes, FOLLOWED.from_bytes),
+            FileStore(folder / "memory", MEMORIES.to_bytes, MEMORIES.from_bytes),
         )
 
 
@@ -105,8 +109,10 @@ def assembled(
         PrivacyError: the agreed budget, or steps, are more than the agreed epsilon and delta allow.
     """
     if configuration.privacy is not None:
-        paying = PayingAnswerer if configuration.privacy.steps is None else SteppedAnswerer
-        answerer = paying(answerer, configuration, stores.ledger)
+        if configuration.privacy.steps is None:
+            answerer = PayingAnswerer(answerer, configuration, stores.ledger)
+        else:
+            answerer = SteppedAnswerer(answerer, configuration, stores.ledger, stores.memory)
     if policy.guards:
         answerer = GuardedAnswerer(answerer, policy, stores.moves, configuration)
     if stores.journalled is not None:
@@ -180,5 +186,7 @@ def own_client(
     check_columns(data, configuration)
     rows = rows_in_domain(data, configuration, domain)
     answerer = own_answerer(configuration.clients[position], rows, configuration.seed, log)
+    if stores.memory is not None:
+        answerer = RememberingAnswerer(answerer, rows.memory, stores.memory)
     program = agreed_program(configuration, domain)
     return assembled(side, answerer, configuration, policy, stores, log, program=program)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from privfed.errors import StateError
 
-VERSION = 4
+VERSION = 5
 """Of the form below."""
 
 _SCHEMA = """
@@ -84,9 +84,18 @@ CREATE TABLE start_totals (
     total BLOB NOT NULL, PRIMARY KEY (data_set, fit, sum)
 );
 {_frozen("start_totals", "UPDATE", "DELETE")}
-PRAGMA user_version = {VERSION};
 """
-"""What format 3 lacks: the start totals from which later fits begin."""
+_SINCE_5 = """
+CREATE TABLE memories (
+    fit INTEGER PRIMARY KEY, kept BLOB NOT NULL
+);
+CREATE TRIGGER memories_with_their_fit BEFORE DELETE ON memories
+    WHEN NOT EXISTS (SELECT 1 FROM fits WHERE number = OLD.fit AND closed)
+    BEGIN SELECT RAISE(ABORT, 'a memory is kept until its fit ends'); END;
+"""
+_VERSIONED = f"PRAGMA user_version = {VERSION};"
+_LACKED = {3: _SINCE_4 + _SINCE_5 + _VERSIONED, 4: _SINCE_5 + _VERSIONED}
+"""What older formats lack: the start totals from which later fits begin; what questions have clients remember."""
 
 
 class Database:
@@ -110,11 +119,11 @@ class Database:
         """
         with self.transaction() as database:
             # `executescript` would commit what is open.
-            for statement in _statements(_FORM + _SINCE_4):
+            for statement in _statements(_FORM + _LACKED[3]):
                 database.execute(statement)
 
     def check(self) -> None:
-        """Check that the file is whole and of this version; one of format 3 is given what it lacks.
+        """Check that the file is whole and of this version; one of format 3 or 4 is given what it lacks.
 
         Raises:
             StateError: it is not.
@@ -122,8 +131,8 @@ class Database:
         with self.transaction() as database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             (well,) = database.execute("PRAGMA quick_check").fetchone()
-            if version == 3 and well == "ok":
-                for statement in _statements(_SINCE_4):
+            if version in _LACKED and well == "ok":
+                for statement in _statements(_LACKED[version]):
                     database.execute(statement)
                 version = VERSION
         if version != VERSION:

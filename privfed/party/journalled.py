@@ -17,6 +17,7 @@ from privfed.party.chain import Chain
 from privfed.party.database import Database
 from privfed.party.guard import MOVES
 from privfed.party.readings import FOLLOWED
+from privfed.party.remembering import MEMORIES, Memories
 from privfed.party.replica import TOTALS
 from privfed.protocols.crypto.keys import equal
 
@@ -73,6 +74,11 @@ class JournalledFit:
         again.
         """
         return JournalStore(self, "totals", TOTALS)
+
+    @property
+    def memory(self) -> MemoryTable:
+        """The store of what questions have the client remember."""
+        return MemoryTable(self, self._database)
 
     @property
     def ledger(self) -> JournalStore:
@@ -184,8 +190,10 @@ class JournalledFit:
             self.write("lost", {"losses": losses + clients}, clients=clients)
 
     def end(self) -> None:
-        """End the fit. Its keys are erased, and its agreement never runs again."""
-        self.write("end", {"closed": 1, "state": None, "moves": None, "followed": None, "totals": None})
+        """End the fit. Its keys and memories are erased, and its agreement never runs again."""
+        with self._database.transaction() as database:
+            self.write("end", {"closed": 1, "state": None, "moves": None, "followed": None, "totals": None})
+            database.execute("DELETE FROM memories WHERE fit = ?", (self.number,))
 
 
 class JournalStore:
@@ -238,6 +246,48 @@ class JournalStore:
         kept = state if self._codec is None else self._codec.to_bytes(state)
         content = {"spent": state} if self._codec is None else {}
         self._fit.write(self._column, {self._column: kept}, **content)
+
+
+class MemoryTable:
+    """The store of a client's memories, beside the fits, as they may be as large as models.
+
+    Args:
+        fit: the fit.
+        database: the journal's file.
+    """
+
+    def __init__(self, fit: JournalledFit, database: Database) -> None:
+        self._fit, self._database = fit, database
+
+    @contextmanager
+    def transaction(self) -> Iterator[StateTransaction]:
+        """Lock the whole journal; what is saved is on disk once the outermost transaction has ended."""
+        with self._fit.together():
+            yield self
+
+    def load(self) -> Memories | None:
+        """Return what is kept, or None before the first question that has the client remember.
+
+        Raises:
+            StateError: the fit has ended, or the journal is damaged.
+        """
+        self._fit.read("asked")
+        with self._database.transaction() as database:
+            query = "SELECT kept FROM memories WHERE fit = ?"
+            kept = database.execute(query, (self._fit.number,)).fetchone()
+        try:
+            return None if kept is None else MEMORIES.from_bytes(kept[0])
+        except ValueError as error:
+            raise StateError(f"the memory of fit {self._fit.number} in the journal: {error}") from None
+
+    def save(self, state: Memories) -> None:
+        """Keep memories; raises `StateError` where the fit has ended."""
+        self._fit.read("asked")
+        with self._database.transaction() as database:
+            database.execute(
+                "INSERT INTO memories VALUES (?, ?) ON CONFLICT (fit) DO UPDATE SET kept = excluded.kept",
+                (self._fit.number, MEMORIES.to_bytes(state)),
+            )
 
 
 class JournallingAnswerer:

@@ -120,12 +120,20 @@ class SteppedAnswerer:
         answerer: answers questions on the client's data.
         configuration: what the client agreed to.
         store: keeps what the client has spent; stored durably before it trains.
+        memory: keeps what the client remembers of its last training, and which that was (`Memories`); None
+            where it remembers that as long as this answerer is there, and no longer.
 
     Raises:
         PrivacyError: the agreed steps are more than the agreed epsilon and delta allow.
     """
 
-    def __init__(self, answerer: Answerer, configuration: Configuration, store: StateStore) -> None:
+    def __init__(
+        self,
+        answerer: Answerer,
+        configuration: Configuration,
+        store: StateStore,
+        memory: StateStore | None = None,
+    ) -> None:
         # Imported where it is needed: it takes long, and few clients train.
         from privfed.privacy.sampled import epsilon_of_fit
 
@@ -143,7 +151,16 @@ class SteppedAnswerer:
                 f"the agreed steps come to epsilon={spent:.6g}, more than the agreed epsilon="
                 f"{terms.epsilon:g} at delta={terms.delta:g}; do not take part in this fit."
             )
-        self._answerer, self._store, self._number = answerer, store, 0
+        self._answerer, self._store, self._memory, self._number = answerer, store, memory, 0
+
+    @property
+    def _trained(self) -> int:
+        """Number of the last training that the client remembers."""
+        if self._memory is None:
+            return self._number
+        with self._memory.transaction() as transaction:
+            kept = transaction.load()
+        return 0 if kept is None else int(kept.trained)
 
     def __call__(self, question: Question, index: int) -> tuple[Statistics, int]:
         """Return the statistics, and 0 as the number of clipped rows, which would depend on the data.
@@ -156,12 +173,13 @@ class SteppedAnswerer:
             found = trained(question, self._steps)
         except PrivacyError:
             raise PolicyError("policy:noise") from None
-        if 0 < found.number < self._number:
+        before = self._trained
+        if 0 < found.number < before:
             # What it trained then is forgotten: it would train anew, unpaid.
             raise PolicyError("policy:budget")
-        if found.number > self._number:
+        if found.number > before:
             # After a round that it was not asked in, a client may join anew, and train twice.
-            self._pay(2 if found.number > self._number + 1 else 1, found.number)
+            self._pay(2 if found.number > before + 1 else 1, found.number)
             self._number = found.number
         return self._answerer(question, index)[0], 0
 

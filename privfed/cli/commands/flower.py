@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from privfed.cli.options import (
     declared_of,
     declared_options,
     json_option,
+    listed,
     metrics_option,
     names,
     source_of,
@@ -29,6 +32,7 @@ from privfed.cli.options import (
 from privfed.cli.registered import with_own_sum
 from privfed.cli.runs.fitting import estimator, load
 from privfed.core.stored.files import replaced
+from privfed.deep.estimators.base import FederatedModel
 from privfed.deploy.certificates import (
     AUTHORITY,
     CERTIFICATES,
@@ -93,8 +97,12 @@ def local(data: Path, out: Path, port: int, **given: Any) -> None:
     """Make a federation from DATA, as privfed fit reads it, with a folder for each client under nodes/."""
     tables = load(source_of(data, given), private=False)
     rows = {one.name: one.features for one in tables.tables}
-    make_local(out, rows, tables.columns, superlink=f"127.0.0.1:{port}")
+    labels = {one.name: one.labels for one in tables.tables if one.labels is not None} or None
+    make_local(out, rows, tables.columns, labels, superlink=f"127.0.0.1:{port}")
     click.echo(f"made {out} with {len(rows)} nodes; try: privfed flower simulate {out} -k 3")
+    if labels:
+        classes = ",".join(tables.label_names or ())
+        click.echo(f"or: privfed flower simulate {out} --algorithm fedavg --classes {shlex.quote(classes)}")
 
 
 @flower.command(short_help="Make a party's folder a node: its rows, its policy, its key for the SuperLink.")
@@ -102,15 +110,21 @@ def local(data: Path, out: Path, port: int, **given: Any) -> None:
 @click.option("--data", required=True, help="Table with this node's rows; relative paths start in FOLDER.")
 @click.option("--data-set", required=True, help="Your own name of these rows, for the journal.")
 @click.option("--columns", metavar="A,B,...", callback=names, help="Feature columns, in the agreed order.")
+@click.option(
+    "--labels",
+    metavar="COLUMN",
+    help="Column of classes, for models: whole numbers from 0 that mean the same at all clients.",
+)
 @click.option("--tells", is_flag=True, help="Tell the coordinator's process totals that only clients open.")
 @click.option(
-    "--module", "modules", multiple=True, help="Module here that registers an algorithm of yours; repeatable."
+    "--module",
+    "modules",
+    multiple=True,
+    help="Module here that registers an algorithm or a model of yours; repeatable.",
 )
-def join(
-    folder: Path, data: str, data_set: str, columns: tuple[str, ...], tells: bool, modules: tuple[str, ...]
-) -> None:
+def join(folder: Path, data: str, data_set: str, columns: tuple[str, ...], **given: Any) -> None:
     """Write node.toml and a key for the SuperLink into FOLDER, the party's of privfed keys new."""
-    write_node(folder, data, data_set, columns or None, modules=modules, tells=tells)
+    write_node(folder, data, data_set, columns or None, **given)
     write_node_key(folder)
     click.echo(f"send {folder / CARD} and {folder / NODE_PUBLIC} to the coordinator; put its list of parties")
     click.echo(
@@ -158,10 +172,35 @@ def admit(folder: Path, keys: tuple[Path, ...]) -> None:
     register(FederationFile.read(folder), keys)
 
 
+def _import(context: click.Context, option: click.Parameter, modules: tuple[str, ...]) -> None:
+    """Import modules before other options are read, which may name what these register."""
+    for name in modules:
+        try:
+            import_module(name)
+        except ImportError:
+            raise click.BadParameter(
+                f"{name} cannot be imported here; install it, or set PYTHONPATH."
+            ) from None
+
+
 def _fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         declared_options,
         metrics_option,
+        click.option(
+            "--classes",
+            metavar="A,B,...|@FILE",
+            callback=listed,
+            help="For models: the classes, in the order of the whole numbers that the nodes' labels are.",
+        ),
+        click.option(
+            "--module",
+            multiple=True,
+            callback=_import,
+            is_eager=True,
+            expose_value=False,
+            help="Module here that registers a model of yours, as on the nodes; repeatable.",
+        ),
         word_options,
         click.option("--resume", is_flag=True, help="Finish the run in --out that was stopped."),
         click.option(
@@ -216,7 +255,14 @@ def summary(
 
 
 def _fit(
-    engine: FlowerEngine, algorithm: str, n_clusters: int, out: Path, resume: bool, **given: Any
+    engine: FlowerEngine,
+    *,
+    algorithm: str,
+    n_clusters: int,
+    out: Path,
+    resume: bool,
+    classes: tuple[str, ...],
+    **given: Any,
 ) -> None:
     parameters = Parameters(
         algorithm=algorithm,
@@ -225,25 +271,49 @@ def _fit(
         declared=declared_of(given),
         metrics=given.pop("metrics"),
     )
-    check_measures(parameters.metrics, n_clusters, private=parameters.declared.epsilon is not None)
-    model = estimator(parameters, out)
-    if not isinstance(model, FederatedClusterer):
-        raise ArgumentError(f"{algorithm} trains models, which do not run over several machines yet.")
+    model = estimator(parameters, out, classes)
     model.set_params(engine=engine)
-    agree_on(model, parameters.metrics, None)
-    fitted = model.resume() if resume else model.fit()
-    values = measured(fitted, parameters.metrics)
+    if isinstance(model, FederatedModel):
+        said = _trained(model, parameters, classes, resume)
+    else:
+        said = _clustered(model, parameters, resume)
     with replaced(out / MODEL) as path:
-        fitted.save(path)
-    _tell(fitted, engine, out, values)
+        model.save(path)
+    _tell(model, engine, out, said)
     engine.end_fits()
 
 
-def _tell(fitted: Any, engine: FlowerEngine, out: Path, values: Mapping[str, float | None]) -> None:
-    for row in fitted.cluster_centers_:
-        click.echo("  ".join(f"{value:.6g}" for value in row))
-    for name, value in values.items():
-        click.echo(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
+def _clustered(model: FederatedClusterer, parameters: Parameters, resume: bool) -> list[str]:
+    """Fit; return what there is to say of the clusters."""
+    private = parameters.declared.epsilon is not None
+    check_measures(parameters.metrics, parameters.n_clusters, private=private)
+    agree_on(model, parameters.metrics, None)
+    fitted = model.resume() if resume else model.fit()
+    said = ["  ".join(f"{value:.6g}" for value in row) for row in fitted.cluster_centers_]
+    for name, value in measured(fitted, parameters.metrics).items():
+        said.append(f"{name} {'is not defined' if value is None else f'{value:.6g}'}")
+    return said
+
+
+def _trained(
+    model: FederatedModel, parameters: Parameters, classes: tuple[str, ...], resume: bool
+) -> list[str]:
+    """Train; return what there is to say of the models."""
+    if not classes:
+        raise ArgumentError(
+            f"{parameters.algorithm} trains models: name the classes with --classes, in the order of the "
+            "whole numbers from 0 that the nodes' labels are."
+        )
+    if parameters.metrics:
+        raise ArgumentError(f"--metrics are of centroids, and {parameters.algorithm} has none; leave it out.")
+    fitted = model.resume() if resume else model.fit()
+    n_models, n_parameters = fitted.models_.shape
+    return [f"{n_models} models of {n_parameters} parameters, after {fitted.n_iter_} rounds"]
+
+
+def _tell(fitted: Any, engine: FlowerEngine, out: Path, said: list[str]) -> None:
+    for line in said:
+        click.echo(line)
     traffic = fitted.federation_.traffic
     up = sum(traffic.up.values()) / max(1, len(traffic.up)) / 1000
     click.echo(f"{len(traffic.up)} clients, {traffic.exchanges} exchanges, {up:.1f} kB up a client")

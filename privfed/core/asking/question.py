@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration
+from privfed.core.asking.memory import Remembered
 from privfed.core.asking.stack import Stack
 from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.names.definitions import same_definition
@@ -51,7 +52,8 @@ class ClientData:
         features: float64 of shape (n_rows, n_features), finite. A client without rows is asked only
             questions whose answers are noised.
         labels: int64 codes of shape (n_rows,), or None.
-        cache: what questions keep between sums (local centroids, clipped rows); it never leaves the client.
+        cache: what questions would compute again (local centroids, clipped rows); it never leaves the client.
+        memory: what questions have the client remember until its fit ends (`Question.remembers`), by name.
         errors: errors in whose place zeros were answered (`Noised`), for the client's own log.
         stack: the table in which the rows lie with those of other simulated clients, or None.
         place: position of the client in the stack.
@@ -63,6 +65,7 @@ class ClientData:
     errors: list[BaseException] = field(default_factory=list, repr=False)
     stack: Stack | None = field(default=None, repr=False)
     place: int = 0
+    memory: dict[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         features = frozen_array(self.features) if self.stack is None else self.features
@@ -103,7 +106,7 @@ class ClientData:
         # Clipping may return 0.0 or -0.0 depending on a value's position; adding 0.0 makes both 0.0.
         moved = domain.clip(self.features) + 0.0
         same = np.array_equal(moved.view(np.int64), self.features.view(np.int64))
-        return self if same else ClientData(moved, self.labels)
+        return self if same else ClientData(moved, self.labels, memory=self.memory)
 
     def within(self, ranges: Ranges) -> tuple[ClientData, int]:
         """Return the data with its rows clipped to `ranges`, and the number of rows that clipping moved."""
@@ -115,7 +118,8 @@ class ClientData:
             stack = None if self.stack is None else self.stack.within(ranges)
             clipped = ranges.clip(self.features) if stack is None else stack.part(self.place)
             moved = int(np.count_nonzero((clipped != self.features).any(axis=1)))
-            self.cache[key] = (ClientData(clipped, self.labels, stack=stack, place=self.place), moved)
+            own = {"stack": stack, "place": self.place, "memory": self.memory}
+            self.cache[key] = (ClientData(clipped, self.labels, **own), moved)  # type: ignore[arg-type]
         kept: tuple[ClientData, int] = self.cache[key]  # type: ignore[assignment]
         return kept
 
@@ -216,6 +220,8 @@ class Question(ABC):
     additive_over: ClassVar[AdditiveOver]
     alternative: ClassVar[str] = 'Use DPKMeans, one local step (local_iter=1), or unit="client".'
     """What to ask under differential privacy instead, where there is no bounded form."""
+    remembers: ClassVar[Remembered[Any] | None] = None
+    """What it has a client remember until its fit ends; None for nothing. No answer may rely on more."""
     ranges: Ranges
 
     @property
@@ -314,6 +320,12 @@ def parts_of(question: Any) -> Iterator[Question | Part]:
     for one in held(question).values():
         if isinstance(one, Question | Part):
             yield from parts_of(one)
+
+
+def memories_of(question: Question) -> dict[str, Remembered[Any]]:
+    """Return what a question and those in it have a client remember, by name."""
+    kinds = [part.remembers for part in parts_of(question) if isinstance(part, Question)]
+    return {one.name: one for one in kinds if one is not None}
 
 
 def centers_of(question: Question) -> tuple[FloatArray, ...]:

@@ -17,7 +17,7 @@ def in_one_stack(clients: Sequence[ClientData]) -> tuple[ClientData, ...]:
         return tuple(clients)
     stack = Stack.of([one.features for one in clients])
     return tuple(
-        ClientData(stack.part(i), one.labels, one.cache, one.errors, stack=stack, place=i)
+        ClientData(stack.part(i), one.labels, one.cache, one.errors, stack=stack, place=i, memory=one.memory)
         for i, one in enumerate(clients)
     )
 

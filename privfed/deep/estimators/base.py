@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privfed.core.connection import Engine
 from privfed.core.federation import Federation, Watcher
 from privfed.core.roles.conversation import Algorithm
 from privfed.core.roles.secure_sum import SecureSum
@@ -23,6 +24,7 @@ from privfed.deep.estimators.resuming import remembered
 from privfed.deep.estimators.words import (
     check_model,
     check_private,
+    check_travels,
     check_words,
     model_name,
     noised_plan,
@@ -110,6 +112,7 @@ class FederatedModel(ModelParameters, Saved):
         By DP-SGD none does, as that would be another release: clients have forgotten their clusters, join the
         nearest again, and pay for what they train out of `Privacy(spare=...)`. Each keeps in the run's folder
         what it has spent, so that it never trains more often than was agreed, however often a run is killed.
+        Clients on machines of their own (over Flower) remember all of it, and train nothing again.
 
         Raises:
             ResumeError: the run is another one, or by DP-SGD and nothing was kept for resuming it.
@@ -127,6 +130,8 @@ class FederatedModel(ModelParameters, Saved):
             raise ArgumentError("training needs labels: pass y, a list with one array of integers a client.")
         private = self.privacy is not None
         clients = gathered(self.engine, X, None, y, names=names, private=private)
+        if clients.data is None:
+            check_travels(self.model)
         domain = self._declared(clients.n_features)
         if domain is None or clients.data is None:
             return clients
@@ -150,20 +155,23 @@ class FederatedModel(ModelParameters, Saved):
             self._request(clients, algorithm, plan, seed, resume=resume, watch=watch)
         )
         if resume and self._by_dp_sgd is not None and not self.federation_.finished:
-            self._check_spare(self._by_dp_sgd)
+            self._check_spare(self._by_dp_sgd, self.engine)
         if resume and self._by_dp_sgd is None and clients.data is not None:
             remembered(self.federation_, clients, seed)
         self._keep(self.federation_.run(algorithm), plan, clients)
         return self
 
     @staticmethod
-    def _check_spare(privacy: Privacy) -> None:
+    def _check_spare(privacy: Privacy, engine: Engine | None) -> None:
         """Check that trainings were kept for a resumed run, whose clients pay for what they train again.
+
+        Clients that remember what they trained do not train it again.
 
         Raises:
             ResumeError: none were.
         """
-        if not privacy.spare:
+        members = None if engine is None else engine.members
+        if not privacy.spare and not (members is not None and members.remember):
             raise ResumeError(
                 "a run by DP-SGD without spare trainings cannot be resumed: clients would train again with "
                 "fresh noise, which nothing pays for. Begin another one in another folder, with "

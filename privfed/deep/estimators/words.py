@@ -50,6 +50,21 @@ def model_name(model: Any, loss: Any) -> str:
     return TorchTrainer(model, loss).register()
 
 
+def check_travels(model: Any) -> None:
+    """Check that clients on other machines can train a model: code does not travel, names do.
+
+    Raises:
+        ArgumentError: it is a torch module of this process.
+    """
+    if not isinstance(model, str):
+        raise ArgumentError(
+            f"model={type(model).__name__} is code of this process, and the engine's clients are elsewhere: "
+            "code does not travel. Give it a name in a module that all of them have "
+            "(privfed.deep.MODELS.add(name, factory)), which each node's owner names in its node.toml "
+            '(modules = ["..."]), and pass model=name.'
+        )
+
+
 def check_words(words: Mapping[str, Any]) -> None:
     """Check the words that all estimators of models share.
 

@@ -1,18 +1,23 @@
 """What a client remembers between the questions of a fit: its cluster and its last update. None of it leaves.
 
-It lies in the cache of the client's data. A run that is resumed rebuilds it: each client answers the recorded
-questions again, to itself (`privfed.deep.estimators.base`). With DP-SGD that would be another, unpaid
-release: there a client joins anew, and pays.
+Clients on machines of their own keep it on their disk (`privfed.core.asking.memory`). A simulation that is
+resumed rebuilds it: each client answers the recorded questions again, to itself
+(`privfed.deep.estimators.resuming`). With DP-SGD that would be another, unpaid release: there a simulated
+client joins anew, and pays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privfed.core.asking.question import ClientData
-from privfed.core.values.domain import FloatArray
+import msgspec
+import numpy as np
 
-_KEY = "privfed.deep"
+from privfed.core.asking.memory import Remembered
+from privfed.core.asking.question import ClientData
+from privfed.core.stored.codec import Codec
+from privfed.core.stored.messages import Array
+from privfed.core.values.domain import FloatArray
 
 
 @dataclass
@@ -47,9 +52,69 @@ class Memory:
         return "Memory(...)"
 
 
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A memory, as it is stored: `start` and all that follow are arrays."""
+
+    structure: int
+    label: int
+    round: int
+    origin: int
+    trainings: int
+    labels: dict[int, int]
+    update: Array | None
+    start: Array | None
+    first: Array | None
+    sketch: tuple[int, int, Array] | None
+
+    def __repr__(self) -> str:
+        return "_Stored(...)"
+
+
+_CODEC: Codec[_Stored] = Codec(_Stored, "memory of a client that trains", 1)
+
+
+class MemoryCodec:
+    """How a memory is stored on the client's own disk."""
+
+    def to_bytes(self, value: Memory) -> bytes:
+        """Return a memory as bytes."""
+        sketch = None if value.sketch is None else (*value.sketch[:2], Array.of(value.sketch[2]))
+        stored = _Stored(
+            structure=value.structure,
+            label=value.label,
+            round=value.round,
+            origin=value.origin,
+            trainings=value.trainings,
+            labels=value.labels,
+            update=_array(value.update),
+            start=_array(value.start),
+            first=_array(value.first),
+            sketch=sketch,
+        )
+        return _CODEC.to_bytes(stored)
+
+    def from_bytes(self, data: bytes) -> Memory:
+        """Return the memory that `to_bytes` wrote; raises as `Codec.from_bytes`."""
+        stored = _CODEC.from_bytes(data)
+        words = {name: getattr(stored, name) for name in stored.__struct_fields__}
+        words |= {name: _numbers(words[name]) for name in ("update", "start", "first")}
+        if stored.sketch is not None:
+            words["sketch"] = (*stored.sketch[:2], stored.sketch[2].to_numpy())
+        return Memory(**words)
+
+
+def _array(numbers: FloatArray | None) -> Array | None:
+    return None if numbers is None else Array.of(np.ascontiguousarray(numbers))
+
+
+def _numbers(array: Array | None) -> FloatArray | None:
+    return None if array is None else array.to_numpy()
+
+
+TRAINED: Remembered[Memory] = Remembered("privfed.deep", Memory, MemoryCodec())
+"""What questions that train have a client remember."""
+
+
 def memory_of(client: ClientData) -> Memory:
     """Return a client's memory, empty at first."""
-    kept = client.cache.setdefault(_KEY, Memory())
-    if not isinstance(kept, Memory):
-        raise TypeError("the cache holds something else")
-    return kept
+    return TRAINED.of(client.memory)

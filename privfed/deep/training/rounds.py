@@ -16,19 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from privfed.core.asking.coarseness import Coarseness
 from privfed.core.asking.declaration import Declaration, RowCounts, Trained
+from privfed.core.asking.memory import Remembered
 from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, distances_to
 from privfed.deep.clustering.sketch import sketched
 from privfed.deep.training.local import Training
-from privfed.deep.training.memory import Memory, memory_of
+from privfed.deep.training.memory import TRAINED, Memory, memory_of
 from privfed.deep.training.regrouping import Regrouping
 from privfed.errors import ArgumentError, PolicyError
 
@@ -65,6 +66,7 @@ class Round(Question):
     alternative: ClassVar[str] = (
         'At unit "record" use DP-SGD (an estimator of privfed.deep), or unit="client".'
     )
+    remembers: ClassVar[Remembered[Any] | None] = TRAINED
     training: Training
     models: FloatArray
     structure: int
@@ -337,6 +339,7 @@ class ClusterSizes(Question):
     """
 
     additive_over: ClassVar[AdditiveOver] = AdditiveOver.CLIENTS
+    remembers: ClassVar[Remembered[Any] | None] = TRAINED
     before: Regrouping
     structure: int
     n_clusters: int

@@ -97,7 +97,7 @@ class FlowerEngine(Engine):
     def members(self) -> Members:
         """The clients in the list of parties."""
         names = tuple(card.name for card in self.parties.clients)
-        return Members(names, len(self.file.columns), self.file.columns)
+        return Members(names, len(self.file.columns), self.file.columns, remember=True)
 
     @property
     def record(self) -> Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -9,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from privfed.core.agreed.agreement import Agreement
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ball, Box, Domain
-from privfed.data.loading import load_clients
-from privfed.errors import ArgumentError
+from privfed.data import ClientTables, load_clients
+from privfed.data.table import LabelArray
+from privfed.errors import ArgumentError, DataError
 
 SETTINGS, PARTIES_FILE, APPROVED = "node.toml", "parties", "approved"
 """Files of a node's folder beside its identity: its settings, everybody's cards, agreements it approved."""
@@ -24,7 +27,7 @@ SETTINGS, PARTIES_FILE, APPROVED = "node.toml", "parties", "approved"
 PARTY, PARTITION = "party", "partition-id"
 """Keys of what Flower knows of a node: its party's folder; in a simulation, which of the folders it is."""
 
-KNOWN = ("data", "data_set", "columns", "separator", "tells", "domain", "modules", "policy")
+KNOWN = ("data", "data_set", "columns", "labels", "separator", "tells", "domain", "modules", "policy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class NodeSettings:
         data: table with the node's rows; a relative path starts in the folder.
         data_set: the party's own name of these rows, for its journal.
         columns: feature columns, in the agreed order; None for all of the table.
+        labels: column with each row's class, whole numbers from 0, for what trains models; None for none.
         separator: between the fields of a CSV file; None to find it.
         tells: whether it tells the process that drives the run totals that only clients open.
         domain: the declared domain, where that is a ball; a box is in the agreement.
@@ -47,6 +51,7 @@ class NodeSettings:
     data: Path
     data_set: str
     columns: tuple[str, ...] | None = None
+    labels: str | None = None
     separator: str | None = None
     tells: bool = False
     domain: Domain | None = None
@@ -66,11 +71,13 @@ class NodeSettings:
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
             raise ArgumentError(f"{path} is missing or no TOML; make it with: privfed flower join") from None
         _check_keys(path, table, KNOWN)
-        for name in ("data", "data_set"):
+        for name in ("data", "data_set", "labels"):
+            if name == "labels" and name not in table:
+                continue
             if not isinstance(table.get(name), str) or not table[name]:
                 raise ArgumentError(f"{path}: {name} must be a text, got {table.get(name)!r}.")
         words: dict[str, Any] = {
-            name: table[name] for name in ("data_set", "separator", "tells") if name in table
+            name: table[name] for name in ("data_set", "labels", "separator", "tells") if name in table
         }
         words |= {name: _texts(path, name, table[name]) for name in ("columns", "modules") if name in table}
         if not isinstance(words.get("tells", False), bool):
@@ -85,11 +92,27 @@ class NodeSettings:
         Args:
             private: whether differential privacy is claimed, under which there may be none.
         """
-        words = {"columns": self.columns, "separator": self.separator, "private": private}
-        tables = load_clients(self.data, **words)  # type: ignore[arg-type]
+        tables = load_clients(
+            self.data, columns=self.columns, label=self.labels, separator=self.separator, private=private
+        )
         if len(tables.arrays) != 1:
             raise ArgumentError(f"{self.data} has {len(tables.arrays)} clients; a node's table is its own.")
-        return ClientData(tables.arrays[0])
+        return ClientData(tables.arrays[0], None if self.labels is None else self._classes(tables))
+
+    def _classes(self, tables: ClientTables) -> LabelArray:
+        """Return the labels as they are written, which are codes that all clients agreed on.
+
+        Raises:
+            DataError: some are no whole numbers, or out of range; the message quotes none.
+        """
+        names = tables.label_names or ()
+        if not all(re.fullmatch("[0-9]{1,9}", one) for one in names):
+            raise DataError(
+                f"{self.data}: the labels {self.labels!r} must be whole numbers from 0 to {10**9 - 1}, the "
+                "same class by the same number for all clients; encode them, and leave no row without one."
+            )
+        codes = np.array([int(one) for one in names], dtype=np.int64)
+        return codes[tables.labels[0]] if tables.labels else np.zeros(0, dtype=np.int64)
 
     def register(self) -> None:
         """Import the modules that register what this node runs besides privfed's own."""
