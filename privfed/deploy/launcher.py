@@ -19,7 +19,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
@@ -47,8 +47,10 @@ _IMPORTED = (
     *("privfed.protocols.masked.masked", "privfed.protocols.group_masked.group_masked"),
     *("privfed.protocols.ckks.ckks", "privfed.protocols.slotted", "privfed.algorithms.kmeans.wf_kmeans"),
     *("privfed.algorithms.fuzzy.fuzzy", "privfed.algorithms.local_centers.fkm", "privfed.metrics.phases"),
-    "privfed.algorithms.summary",
+    *("privfed.algorithms.summary", "privfed.deep.algorithms.regrouped", "privfed.deep.algorithms.mixing"),
 )
+TORCH = "privfed.deep.training.torch_trainer"
+"""What a node imports besides that may train torch modules: it takes seconds."""
 
 _STUB = """\
 #!{python} -IS
@@ -98,14 +100,16 @@ def write_stub(folder: Path) -> Path:
     return commands.absolute()
 
 
-def serve(folder: Path, parent: int) -> None:
+def serve(folder: Path, parent: int, also: Sequence[str] = ()) -> None:
     """Import all, then answer each call of the stub in a fork, until the node's process is gone.
 
     Args:
         folder: of the launcher.
         parent: process that started this one, and with which it ends.
+        also: modules to import besides. Not those of the node's owner: what runs in them before a fork, as
+            threads, may hang in the fork.
     """
-    for name in _IMPORTED:
+    for name in (*_IMPORTED, *also):
         import_module(name)
     _use_own_app()
     path = folder / SOCKET
@@ -176,4 +180,4 @@ def _use_own_app() -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]))
+    serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

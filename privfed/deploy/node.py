@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from privfed.core.stored.files import make_folder
-from privfed.deploy.launcher import FOLDER, SOCKET, unsupported, write_stub
+from privfed.deploy.launcher import FOLDER, SOCKET, TORCH, unsupported, write_stub
 from privfed.deploy.processes import end, free_port, node_words
 from privfed.engines.flower.federation_file import HOME
 from privfed.engines.flower.node import check_node
 from privfed.engines.flower.running import environment
+from privfed.engines.flower.settings import SETTINGS, NodeSettings
 from privfed.errors import ArgumentError
 
 GIVEN_UP = (
@@ -25,7 +27,7 @@ GIVEN_UP = (
 )
 """What a node gives up that runs Flower's command as it is."""
 
-_AGAIN, _PATIENCE = 5.0, 60.0
+_AGAIN, _PATIENCE = 5.0, 120.0
 _LOG = logging.getLogger("privfed")
 
 
@@ -62,7 +64,7 @@ def run_node(
     try:
         env = environment(home)
         if launcher:
-            env["PATH"] = os.pathsep.join([str(_launch(home, started)), env["PATH"]])
+            env["PATH"] = os.pathsep.join([str(_launch(home, started, _also(folder))), env["PATH"]])
         else:
             _LOG.warning("node %s: %s.", name, GIVEN_UP)
         words = node_words(folder, superlink, root_certificates, free_port())
@@ -76,14 +78,20 @@ def run_node(
             end(process)
 
 
-def _launch(home: Path, started: list[subprocess.Popen[bytes]]) -> Path:
+def _also(folder: Path) -> list[str]:
+    """Return what the launcher of a node imports besides: where it has labels, what trains torch modules."""
+    trains = (folder / SETTINGS).exists() and NodeSettings.read(folder).labels is not None
+    return [TORCH] if trains and find_spec("torch") and find_spec("opacus") else []
+
+
+def _launch(home: Path, started: list[subprocess.Popen[bytes]], also: list[str]) -> Path:
     """Start the launcher; return the folder of its stub once it has imported all."""
     if why := unsupported():
         raise ArgumentError(f"{why}: install flwr as privfed's lock has it, or use --plain ({GIVEN_UP}).")
     folder = (home / FOLDER).absolute()
     commands = write_stub(folder)
     (folder / SOCKET).unlink(missing_ok=True)
-    words = [sys.executable, "-m", "privfed.deploy.launcher", str(folder), str(os.getpid())]
+    words = [sys.executable, "-m", "privfed.deploy.launcher", str(folder), str(os.getpid()), *also]
     process = subprocess.Popen(words, env=environment(home), cwd=home)
     started.append(process)
     until = time.monotonic() + _PATIENCE

@@ -296,7 +296,8 @@ class MaskedSession:
         requests = {i: self._collect_request(state, i, slots) for i in state.prepared}
         requests |= self._ask_to_prepare(state.number, slots, requests)
         joined, prepared = set(self._joined), set(state.prepared)
-        replies = yield Exchange("collect", state.number, requests)
+        # Clients that only prepare a later sum are not asked.
+        replies = yield Exchange("collect", state.number, requests, tuple(sorted(prepared)))
 
         def read(client: int, data: bytes) -> Refusal | None:
             if client not in prepared:

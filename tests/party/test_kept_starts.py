@@ -221,14 +221,19 @@ def test_a_policy_lists_kept_starts_by_their_kind(tmp_path: Path) -> None:
         model(engine, "masked-verified", 1, init=start).fit()
 
 
-def test_a_journal_of_the_format_before_is_given_what_it_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "lacks"), [(3, ("start_totals", "memories")), (4, ("memories",))])
+def test_a_journal_of_a_format_before_is_given_what_it_lacks(
+    version: int, lacks: tuple[str, ...], tmp_path: Path
+) -> None:
     own, _ = new_party(tmp_path / "party")
     database = Database(tmp_path / "party" / FILE)
     with database.transaction() as opened:
-        opened.execute("DROP TABLE start_totals")
-        opened.execute("PRAGMA user_version = 3")
+        for table in lacks:
+            opened.execute(f"DROP TABLE {table}")
+        opened.execute(f"PRAGMA user_version = {version}")
     journal = Journal(tmp_path / "party", own)
     with database.transaction() as opened:
-        assert opened.execute("SELECT COUNT(*) FROM start_totals").fetchone() == (0,)
-        assert opened.execute("PRAGMA user_version").fetchone() == (4,)
+        for table in ("start_totals", "memories"):
+            assert opened.execute(f"SELECT COUNT(*) FROM {table}").fetchone() == (0,)
+        assert opened.execute("PRAGMA user_version").fetchone() == (5,)
     assert journal.fits == ()

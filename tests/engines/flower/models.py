@@ -1,0 +1,66 @@
+"""Federations whose nodes have labels, for estimators of models, and the same fits in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privfed import Box, Privacy
+from privfed.deep.training.memory import Memory, MemoryCodec
+from privfed.deploy.folders import make_local, nodes_of
+from privfed.engines.flower import FlowerEngine
+from privfed.party.identity import read_identity
+from privfed.party.journal import Journal
+from privfed.party.journalled import JournalledFit
+from privfed.party.remembering import Memories
+from tests.deep.population import clients
+from tests.engines.flower.networks import Folders
+
+N = 6
+NAMES = [f"c{i}" for i in range(N)]
+DOMAIN = Box(0.0, 1.0)
+WORDS: dict[str, Any] = {"n_classes": 3, "rounds": 4, "epochs": 2, "batch_size": 8, "learning_rate": 0.5}
+WORDS |= {"random_state": 1, "domain": DOMAIN}
+CLAIM: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "unit": "record", "noise": "local"}
+CLAIM |= {"neighbours": "add-remove", "domain": DOMAIN}
+BY_DP_SGD: dict[str, Any] = {"privacy": Privacy(**CLAIM), "rows_per_client": 40, "domain": None}
+REHEARSED: dict[str, Any] = {**BY_DP_SGD, "privacy": Privacy(**CLAIM, noise_seed=3)}
+
+
+def labelled(folder: Path, n: int = N, **words: Any) -> Path:
+    """Make a federation of n nodes with labels."""
+    X, y = clients(n)
+    tables, classes = dict(zip(NAMES, X, strict=False)), dict(zip(NAMES, y, strict=False))
+    make_local(folder, tables, ["a", "b", "c", "d"], classes, **{"timeout": 5.0, "wait": 0.0, **words})
+    return folder
+
+
+def over(folder: Path) -> tuple[FlowerEngine, Folders]:
+    network = Folders(nodes_of(folder))
+    return FlowerEngine(folder, network=network), network
+
+
+def here(model: Any, n: int = N) -> Any:
+    """Fit in this process, with the same names of clients."""
+    X, y = clients(n)
+    return model.fit(X, y, client_names=NAMES[:n])
+
+
+def assert_same_models(over: Any, own: Any) -> None:
+    """Assert that two fits have the same models after each round, to the last bit."""
+    assert len(over.history_) == len(own.history_) > 2
+    for theirs, ours in zip(over.history_, own.history_, strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    assert over.history_[-1].tobytes() != over.history_[0].tobytes()
+
+
+def remembered(folder: Path) -> tuple[Memories, Memory]:
+    """Return what a node remembers in its last fit."""
+    journal = Journal(folder, read_identity(folder))
+    fit = JournalledFit(journal._database, journal.fits[-1].number)
+    with fit.memory.transaction() as kept:
+        memories: Memories = kept.load() or Memories()
+    found = memories.values.get("privfed.deep")
+    return memories, Memory() if found is None else MemoryCodec().from_bytes(found)

@@ -1,0 +1,367 @@
+"""Estimators of models over nodes that are asked by messages alone, a process of their own for each."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privfed import Box, load
+from privfed.cli.commands import flower
+from privfed.core.asking.question import ClientData
+from privfed.core.stored.messages import Refusal, decode
+from privfed.deep import CFL, DCFL, IFCA, RDPCFL, FedAvg
+from privfed.deep.training.trainer import MODELS, trainer_of
+from privfed.deploy.folders import nodes_of, write_node
+from privfed.engines.flower import FlowerEngine
+from privfed.engines.flower.messages import Answered, Ask, Join, read_down, read_up
+from privfed.engines.flower.network import Heard
+from privfed.engines.flower.node import Node, answered, check_node
+from privfed.engines.flower.settings import NodeSettings
+from privfed.errors import ArgumentError, DataError, ProtocolError, RefusedError, ResumeError, StateError
+from privfed.party.identity import read_identity
+from privfed.party.journal import FILE, FitLine, Journal
+from privfed.party.remembering import Memories
+from tests.cli.wide import run
+from tests.engines.flower.models import (
+    BY_DP_SGD,
+    REHEARSED,
+    WORDS,
+    assert_same_models,
+    here,
+    labelled,
+    over,
+    remembered,
+)
+from tests.party.killing import KILLED, SURVIVED, die, killed_at
+
+SPLIT = {"split_after": 1, "split_mean_norm": 2.0, "split_max_norm": 0.1}
+COMING = {"cohorts": [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation that nobody has used."""
+    return labelled(tmp_path_factory.mktemp("made") / "fed")
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "fed"))
+
+
+CLEAR: dict[str, Any] = {"protocol": "plain", "rounds": 2}
+SHOWN: dict[str, Any] = {**CLEAR, "merge": "gathered"}
+
+
+def case(kind: type[Any], **own: Any) -> Callable[..., Any]:
+    return lambda **words: kind(**{**WORDS, **own, **words})
+
+
+QUICK = {
+    "fedavg": case(FedAvg, **CLEAR),
+    "ifca": case(IFCA, **CLEAR),
+    "cfl": case(CFL, **SPLIT, **SHOWN),
+    "dcfl": case(DCFL, **SHOWN),
+}
+CASES = {
+    **QUICK,
+    "fedavg-masked-undeclared": case(FedAvg, domain=None, weighting="rows"),
+    "ifca-masked": case(IFCA),
+    "cfl-slotted": case(CFL, **SPLIT),
+    "dcfl-slotted": case(DCFL),
+    "dcfl-coming-and-going": case(DCFL, **COMING, sketch_error=0.5),
+    "rdpcfl": case(RDPCFL),
+    "dcfl-by-dp-sgd": case(DCFL, **REHEARSED),
+    "rdpcfl-by-dp-sgd": case(RDPCFL, **REHEARSED),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in CASES]
+)
+def test_models_over_nodes_are_those_in_this_process(name: str, folder: Path) -> None:
+    engine, _ = over(folder)
+    fitted, own = CASES[name](engine=engine).fit(), here(CASES[name]())
+    assert_same_models(fitted, own)
+    assert engine.faults == []
+    # What each node remembers is what the client here does.
+    known = [remembered(one)[1] for one in nodes_of(folder)]
+    rounds = range(1, own.n_iter_ + 1)
+    np.testing.assert_array_equal(
+        own.labels_history_, np.array([[one.labels.get(t, -1) for one in known] for t in rounds])
+    )
+    assert not hasattr(fitted, "labels_")
+
+
+@pytest.mark.slow
+def test_without_its_memory_a_node_gives_other_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The equality above is one of memories: what would be forgotten between messages shows."""
+    monkeypatch.setattr("privfed.party.remembering.Memories", lambda *_: Memories())
+    engine, _ = over(folder)
+    forgotten = CASES["rdpcfl"](engine=engine).fit()
+    assert forgotten.models_.tobytes() != here(CASES["rdpcfl"]()).models_.tobytes()
+    with pytest.raises(RefusedError, match="policy:budget"):
+        CASES["dcfl-by-dp-sgd"](engine=engine).fit()
+
+
+def line(node: Path) -> FitLine:
+    return Journal(node, read_identity(node)).fits[-1]
+
+
+def test_a_memory_is_its_owners_alone_and_ends_with_the_fit(folder: Path) -> None:
+    engine, _ = over(folder)
+    CASES["dcfl"](engine=engine).fit()
+    node = nodes_of(folder)[0]
+    update = remembered(node)[1].update
+    assert update is not None and update.tobytes() in (node / FILE).read_bytes()
+    assert stat.S_IMODE((node / FILE).stat().st_mode) == 0o600
+    engine.end_fits()
+    assert line(node).closed
+    with pytest.raises(StateError, match="has ended"):
+        remembered(node)
+    # Deleted values are overwritten.
+    left = b"".join(one.read_bytes() for one in node.rglob("*") if one.is_file())
+    assert update.tobytes()[:64] not in left
+
+
+class Lost(FlowerEngine):
+    """An engine whose Flower run is lost once, after nodes were asked and before they are heard."""
+
+    def __init__(self, folder: Path, trips: int) -> None:
+        _, network = over(folder)
+        send = network.send
+
+        def sends(messages: Any, seconds: float) -> Heard:
+            heard = send(messages, seconds)
+            if network.trips == trips:
+                raise ProtocolError("the Flower run ended")
+            return heard
+
+        network.send = sends  # type: ignore[method-assign]
+        super().__init__(folder, network=network)
+
+
+@pytest.mark.parametrize("trips", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "words", [pytest.param({}, id="clear", marks=pytest.mark.slow), pytest.param(REHEARSED, id="by-dp-sgd")]
+)
+def test_a_fit_is_resumed_with_what_nodes_remember(
+    trips: int, words: dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
+    """Without spare trainings: nobody trains again what it trained."""
+    words = {**WORDS, **words, "protocol": "plain", "merge": "gathered"}
+    model = DCFL(**words, engine=Lost(folder, trips), run_dir=tmp_path / "run")
+    with pytest.raises(ProtocolError, match="the Flower run ended"):
+        model.fit()
+    assert_same_models(model.resume(), here(DCFL(**words)))
+    if words.get("privacy") is not None:
+        for node in nodes_of(folder):
+            assert line(node).spent == pytest.approx(1.0)
+            assert (remembered(node)[0].trained, remembered(node)[1].trainings) == (4, 4)
+
+
+def test_a_simulated_fit_by_dp_sgd_still_needs_spare_trainings(tmp_path: Path) -> None:
+    def stop(index: int, ask: object, total: object) -> None:
+        raise ProtocolError("stopped")
+
+    model = FedAvg(**{**WORDS, **REHEARSED}, protocol="plain", run_dir=tmp_path / "run")
+    X, y = [np.full((5, 4), 0.5)] * 3, [np.zeros(5, dtype=np.int64)] * 3
+    with pytest.raises(ProtocolError, match="stopped"):
+        model.fit_clients(model._gather(X, y, None), watch=stop)
+    with pytest.raises(ResumeError, match="without spare trainings"):
+        model.resume(X, y)
+
+
+def asked(made: Path, folder: Path) -> tuple[list[bytes], Path]:
+    """Run a fit by DP-SGD; return what the first node was sent, and its folder as it was before."""
+    engine, network = over(Path(shutil.copytree(made, folder)))
+    FedAvg(**{**WORDS, **BY_DP_SGD, "rounds": 2}, protocol="plain", engine=engine).fit()
+    sent = [one for one in network.down[:: len(network.folders)]]
+    assert [type(read_down(one)) for one in sent] == [Join, Ask, Ask]
+    return sent, nodes_of(made)[0]
+
+
+def trainings(node: Path) -> tuple[float, int, int]:
+    """Return the share that a node has paid, which training it remembers, and how often it trained."""
+    memories, memory = remembered(node)
+    return line(node).spent, memories.trained, memory.trainings
+
+
+@pytest.fixture
+def read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nodes take rows that were read before: what reads tables has threads, and hangs in a fork."""
+    data = NodeSettings.read(nodes_of(made)[0]).rows()
+    monkeypatch.setattr(NodeSettings, "rows", lambda *_, **__: ClientData(data.features, data.labels))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("read")
+def test_killed_before_any_statement_a_node_trains_no_more_often_than_it_pays(
+    made: Path, tmp_path: Path
+) -> None:
+    (joining, first, second), fresh = asked(made, tmp_path / "other")
+    codes, kept = [], []
+    for step in range(1000):
+        node = Path(shutil.copytree(fresh, tmp_path / str(step)))
+        answered(node, joining)
+        code, reply = killed_at(step, lambda node=node: answered(node, first))  # type: ignore[misc]
+        spent = trainings(node)
+        assert spent in [(0.0, 0, 0), (0.5, 1, 1)] and bool(reply) <= (spent == (0.5, 1, 1))
+        again = read_up(answered(node, first), "a node")
+        assert isinstance(again, Answered | Refusal) and trainings(node) == (0.5, 1, 1)
+        if reply:
+            assert again == read_up(reply, "a node")
+        assert isinstance(read_up(answered(node, second), "a node"), Answered)
+        assert trainings(node) == (1.0, 2, 2)
+        codes.append(code)
+        kept.append(spent[1])
+        if code == SURVIVED:
+            break
+    assert codes == [KILLED] * (len(codes) - 1) + [SURVIVED] and len(codes) > 20
+    assert kept == sorted(kept) and kept[-1] == 1
+
+
+@pytest.mark.usefixtures("read")
+def test_killed_before_its_last_reply_is_written_a_node_answers_no_more(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (joining, first, second), fresh = asked(made, tmp_path / "other")
+    node = Path(shutil.copytree(fresh, tmp_path / "node"))
+    answered(node, joining)
+    with monkeypatch.context() as patched:
+        patched.setattr(Node, "_write", lambda *_: die())
+        assert killed_at(10**6, lambda: answered(node, first)) == (KILLED, b"")
+    assert trainings(node) == (0.5, 1, 1)
+    again = read_up(answered(node, first), "a node")
+    assert isinstance(again, Answered)
+    decode(again.reply, Refusal, sender="a node", stage="collect")
+    assert trainings(node) == (0.5, 1, 1)
+    assert isinstance(read_up(answered(node, second), "a node"), Answered)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [("0.5", "whole numbers from 0"), ("kind", "whole numbers"), ("-1", "whole"), ("", "without a value")],
+)
+def test_labels_that_are_no_codes_are_never_quoted(written: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(f"a,kind\n1.0,0\n2.0,{written}\n")
+    write_node(tmp_path, "rows.csv", "rows", labels="kind")
+    with pytest.raises(DataError, match=why) as raised:
+        NodeSettings.read(tmp_path).rows()
+    assert not written or f"{written!r}" not in str(raised.value).replace("'kind'", "")
+
+
+def test_labels_are_the_numbers_that_are_written(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,kind\n1.0,7\n2.0,10\n3.0,7\n")
+    write_node(tmp_path, "rows.csv", "rows", labels="kind")
+    data = NodeSettings.read(tmp_path).rows()
+    assert data.labels is not None and data.labels.tolist() == [7, 10, 7] and data.n_features == 1
+    (tmp_path / "node.toml").write_text((tmp_path / "node.toml").read_text().replace('"kind"', "1"))
+    with pytest.raises(ArgumentError, match="labels must be a text, got 1"):
+        NodeSettings.read(tmp_path)
+
+
+def test_nodes_without_labels_refuse_and_say_why_to_their_owners_only(folder: Path) -> None:
+    for node in nodes_of(folder):
+        settings = (node / "node.toml").read_text()
+        (node / "node.toml").write_text(settings.replace("labels =", "# labels ="))
+        check_node(node)
+    engine, network = over(folder)
+    with pytest.raises(RefusedError) as refused:
+        FedAvg(**WORDS, engine=engine).fit()
+    assert set(refused.value.codes.values()) == {"error"}
+    assert "training needs labels" in (nodes_of(folder)[0] / "log" / "0.log").read_text()
+    assert not any(b"labels" in one for one in network.up)
+
+
+OWN = """
+import numpy as np
+from privfed.deep import MODELS
+from privfed.deep.training.softmax import SoftmaxRegression
+
+class Halved(SoftmaxRegression):
+    def gradient(self, parameters, features, labels):
+        return 0.5 * super().gradient(parameters, features, labels)
+
+MODELS.add("halved", Halved)
+"""
+
+
+def test_a_model_of_ones_own_runs_where_nodes_owners_have_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halved_softmax.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("halved_softmax")
+    engine, _ = over(folder)
+    with monkeypatch.context() as patched:
+        # Nodes are processes of their own, which have not imported it.
+        patched.setattr(Node, "answer", without_model(Node.answer))
+        with pytest.raises(RefusedError) as refused:
+            FedAvg("halved", **WORDS, engine=engine).fit()
+    assert set(refused.value.codes.values()) == {"agreement:program"}
+    assert "model must be one of softmax" in (nodes_of(folder)[0] / "log" / "0.log").read_text()
+    for node in nodes_of(folder):
+        settings = (node / "node.toml").read_text()
+        (node / "node.toml").write_text(f'modules = ["halved_softmax"]\n{settings}')
+        assert NodeSettings.read(node).modules == ("halved_softmax",)
+    fitted = FedAvg("halved", **WORDS, engine=engine).fit()
+    assert_same_models(fitted, here(FedAvg("halved", **WORDS)))
+    assert fitted.models_.tobytes() != here(FedAvg(**WORDS)).models_.tobytes()
+
+
+def without_model(answer: Callable[[Node, Any], Any]) -> Callable[[Node, Any], Any]:
+    def forgetful(self: Node, message: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.delitem(MODELS._things, "halved")
+            trainer_of.cache_clear()
+            return answer(self, message)
+
+    return forgetful
+
+
+def test_a_module_of_this_process_is_an_error_that_names_the_way(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    engine, network = over(folder)
+    with pytest.raises(ArgumentError, match=r"model=Linear is code of this process.*MODELS\.add.*node\.toml"):
+        FedAvg(torch.nn.Linear(4, 3), **WORDS, engine=engine).fit()
+    assert network.trips == 0
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", pytest.param("dcfl", marks=pytest.mark.slow)])
+def test_models_are_trained_from_the_command_line(
+    algorithm: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    words = ("--algorithm", algorithm, "--classes", "red,green,blue", "--rounds", 2, "--low", 0, "--high", 1)
+    said = run("flower", "run", folder, *words, "--seed", 1, "--out", tmp_path / "run").stdout
+    model = load(tmp_path / "run" / "model.npz")
+    own = here(type(model)(n_classes=3, rounds=2, random_state=1, domain=Box(0, 1)))
+    np.testing.assert_array_equal(model.models_, own.models_)
+    assert f"{len(own.models_)} models of 15 parameters, after 2 rounds" in said
+    assert all(line(node).closed for node in nodes_of(folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "name the classes with --classes"),
+        (("--classes", "a,b,c", "--metrics", "inertia"), "--metrics are of centroids"),
+        (("--module", "no_such_module"), "no_such_module cannot be imported here"),
+    ],
+)
+def test_what_models_lack_on_the_command_line_is_said(
+    words: tuple[str, ...], why: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "FlowerEngine", lambda *_, **__: over(folder)[0])
+    found = run(
+        "flower", "run", folder, "--algorithm", "fedavg", *words, "--out", tmp_path / "r", exit_code=2
+    )
+    assert why in found.stderr
