@@ -24,10 +24,16 @@ def rows(n: int = N) -> list[np.ndarray]:
     return [rng.normal(rng.choice([-4.0, 4.0], (20 + 5 * i, 2)), 1.0).clip(-11, 11) for i in range(n)]
 
 
-def federation(folder: Path, n: int = N, **words: Any) -> Path:
+def labels(n: int = N) -> list[np.ndarray]:
+    """Return classes of the rows; every other client has them the other way round."""
+    return [(own.sum(axis=1) > 0).astype(np.int64) ^ (i % 2) for i, own in enumerate(rows(n))]
+
+
+def federation(folder: Path, n: int = N, *, labelled: bool = False, **words: Any) -> Path:
     """Make a federation of n nodes, named by their position."""
     tables = {f"c{i}": table for i, table in enumerate(rows(n))}
-    make_local(folder, tables, ["x0", "x1"], **{"timeout": 5.0, "wait": 0.0, **words})
+    classes = dict(zip(tables, labels(n), strict=True)) if labelled else None
+    make_local(folder, tables, ["x0", "x1"], classes, **{"timeout": 5.0, "wait": 0.0, **words})
     return folder
 
 

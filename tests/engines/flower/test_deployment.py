@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,15 @@ pytest.importorskip("flwr")
 
 from privfed import DWFKMeans, FederatedScaler, FederatedSummary
 from privfed.core.record.transcript import Summed
+from privfed.deep import DCFL
 from privfed.deploy.folders import nodes_of
 from privfed.deploy.processes import Processes
 from privfed.engines.flower import FlowerEngine
 from privfed.errors import RefusedError
+from privfed.party.identity import read_identity
+from privfed.party.journal import Journal
 from tests.engines.flower.deployments import before, deployed
-from tests.engines.flower.federations import WORDS, assert_same, here
+from tests.engines.flower.federations import REHEARSED, WORDS, assert_same, here, labels
 from tests.test_documents import ROOT, write_files
 
 pytestmark = pytest.mark.flower
@@ -33,7 +37,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(folder))
         patched.syspath_prepend(folder)
-        with deployed(folder / "fed") as started:
+        with deployed(folder / "fed", labelled=True) as started:
             yield started
 
 
@@ -57,6 +61,19 @@ def test_counts_means_and_histograms_are_those_in_one_process(engine: FlowerEngi
         np.testing.assert_array_equal(getattr(found, name), getattr(own, name))
     scaled = FederatedScaler(protocol="plain", engine=engine).fit()
     np.testing.assert_array_equal(scaled.mean_, here(FederatedScaler(protocol="plain")).mean_)
+
+
+def test_models_by_dp_sgd_are_those_in_one_process(engine: FlowerEngine) -> None:
+    """Each message is answered by a new process, which remembers what the ones before trained."""
+    words: dict[str, Any] = {"n_classes": 2, "rounds": 3, "rows_per_client": 25, "random_state": 1}
+    words |= {"protocol": "plain", "merge": "gathered", "privacy": replace(REHEARSED, noise="local")}
+    fitted = DCFL(engine=engine, **words).fit()
+    own = here(DCFL(**words), y=labels())
+    assert len(own.models_) > 1
+    for theirs, ours in zip(fitted.history_, own.history_, strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    spent = [Journal(one, read_identity(one)).fits[-1].spent for one in nodes_of(engine.file.folder)]
+    assert spent == pytest.approx([1.0] * 4)
 
 
 def test_an_algorithm_of_ones_own_runs_where_nodes_owners_have_it(engine: FlowerEngine) -> None:
