@@ -95,7 +95,7 @@ CREATE TRIGGER memories_with_their_fit BEFORE DELETE ON memories
 """
 _VERSIONED = f"PRAGMA user_version = {VERSION};"
 _LACKED = {3: _SINCE_4 + _SINCE_5 + _VERSIONED, 4: _SINCE_5 + _VERSIONED}
-"""What older formats lack: the start totals from which later fits begin; what questions have clients remember."""
+"""What older formats lack: start totals from which later fits begin; what clients remember of questions."""
 
 
 class Database:
