@@ -96,11 +96,19 @@ class MemoryCodec:
     def from_bytes(self, data: bytes) -> Memory:
         """Return the memory that `to_bytes` wrote; raises as `Codec.from_bytes`."""
         stored = _CODEC.from_bytes(data)
-        words = {name: getattr(stored, name) for name in stored.__struct_fields__}
-        words |= {name: _numbers(words[name]) for name in ("update", "start", "first")}
-        if stored.sketch is not None:
-            words["sketch"] = (*stored.sketch[:2], stored.sketch[2].to_numpy())
-        return Memory(**words)
+        sketch = stored.sketch
+        return Memory(
+            structure=stored.structure,
+            label=stored.label,
+            round=stored.round,
+            origin=stored.origin,
+            trainings=stored.trainings,
+            labels=stored.labels,
+            update=_numbers(stored.update),
+            start=_numbers(stored.start),
+            first=_numbers(stored.first),
+            sketch=None if sketch is None else (*sketch[:2], sketch[2].to_numpy()),
+        )
 
 
 def _array(numbers: FloatArray | None) -> Array | None:
