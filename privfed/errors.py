@@ -120,6 +120,21 @@ REMEDIES = {
         "These clients lack totals of earlier set-ups of this fit. Only clients could read them, and the "
         "keys are erased, so that these clients cannot follow it any more: begin a new fit"
     ),
+    "policy:min_clients": (
+        "Clients want more clients in every sum (min_clients): take more, or draw more of them for a round"
+    ),
+    "policy:min_honest": (
+        "Clients want to be summed with more honest clients: agree on more, as Masked(honest=...)"
+    ),
+    "policy:min_colluders": (
+        "Clients want sums that withstand more colluding clients: agree on more, as Masked(colluders=...)"
+    ),
+    "policy:protocol": "Clients list the secure sums over which they answer (protocols): take one of these",
+    "policy:max_sums": "Clients answer fewer sums than agreed (max_sums): take fewer rounds or restarts",
+    "policy:max_answers": (
+        "Clients have answered as many questions as their policy allows (max_answers): take fewer rounds"
+    ),
+    "policy:max_fits": "Clients take part in no more fits on these rows than their journals allow (max_fits)",
     "policy:budget": "A sum asked again is paid again: keep a share for that with Privacy(spare=...)",
     "policy:centers": (
         "Clients answer questions about at most twice the agreed n_clusters: fit as many clusters as you ask "

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from privfed import Ball, Box, ClientPolicy, DWFKMeans, EWFKMeans, Simulation, WFKMeans, metrics
 from privfed.data import load_clients
-from privfed.errors import ArgumentError, DataError, PrivFedError
+from privfed.errors import ArgumentError, DataError, PrivFedError, RefusedError
 from privfed.federation.clients import gather
 from privfed.protocols import Plain
 
@@ -224,6 +224,25 @@ def test_tables_where_one_is_needed_are_an_error_that_says_how(blobs: Clients) -
             ask(given)
     with pytest.raises(DataError, match=r"three axes; pass list\(X\)"):
         DWFKMeans(2, protocol="plain").fit(same)
+
+
+@pytest.mark.parametrize(
+    ("policy", "remedy"),
+    [
+        ({"min_clients": 99}, "take more, or draw more of them"),
+        ({"min_honest": 99}, r"as Masked\(honest=...\)"),
+        ({"min_colluders": 99}, r"as Masked\(colluders=...\)"),
+        ({"protocols": ("ckks",)}, "take one of these"),
+        ({"max_sums": 1}, "take fewer rounds or restarts"),
+        ({"max_answers": 1}, "take fewer rounds"),
+    ],
+    ids=str,
+)
+def test_what_a_policy_refuses_is_said_with_a_remedy(
+    blobs: Clients, policy: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(RefusedError, match=f"policy:{next(iter(policy)).removesuffix('s')}.*{remedy}"):
+        DWFKMeans(2, protocol="masked", policy=ClientPolicy(**policy)).fit(blobs)
 
 
 def test_every_word_has_its_bad_values() -> None:
