@@ -82,9 +82,9 @@ class CKKS(ClientOpenedSum):
         """
         if not 2 <= self.honest <= smallest_cohort or smallest_cohort < FEWEST:
             raise ArgumentError(
-                f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort, of at least "
-                f"{FEWEST} clients), got honest={self.honest}: a total of few clients shows their answers to "
-                "each other. Take more clients, or draw more of them for a round, or use "
+                f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort), got honest="
+                f"{self.honest}, and at least {FEWEST} clients in every cohort: a total of few clients shows "
+                "their answers to each other. Take more clients, or draw more of them for a round, or use "
                 'protocol="plain", which hides nothing.'
             )
         if clients > MAX_CLIENTS:
