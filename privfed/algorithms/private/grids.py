@@ -50,6 +50,9 @@ are expected among the kept ones, which k-means and rounds leave out; and a full
 PARTS_ALWAYS = (16, 8, 6)
 """Parts of a cell along an axis where no total may say into how many it is cut, by number of features."""
 
+FINE_PARTS = (32, 16, 12)
+"""Least parts of a cell along an axis where cells must hold several clusters, by number of features."""
+
 CUT_KEPT = 2.5
 """A cell's least count, in standard deviations of its noise, to be cut."""
 
@@ -216,7 +219,7 @@ def cut(
     """
     if scale.spent + CUT_SHARE > 1.0 - ROUNDS_SHARE:
         return None
-    cuts = _cuts(scale, total)
+    cuts = _cuts(scale, total, n_clusters)
     more = (cuts ** len(scale.center)).sum() - len(cuts)
     if _many_full(total, n_clusters) or more <= LEAST_PARTS * n_clusters:
         return None
@@ -278,16 +281,26 @@ def cut_always_phases(frame: Frame, n_clusters: int, per_axis: int) -> Phases:
 
 
 def _many_full(total: _Counted, n_clusters: int) -> bool:
-    return int((total.counts > SURE * total.count_noise).sum()) >= MOST_FULL * n_clusters
+    return _n_full(total) >= MOST_FULL * n_clusters
 
 
-def _cuts(scale: Scale, total: _Counted) -> FloatArray:
-    """Return into how many parts along an axis each cell is cut: as many as noise allows."""
+def _n_full(total: _Counted) -> int:
+    return int((total.counts > SURE * total.count_noise).sum())
+
+
+def _cuts(scale: Scale, total: _Counted, n_clusters: int) -> FloatArray:
+    """Return into how many parts along an axis each cell is cut: as many as noise allows.
+
+    With fewer full cells than clusters, some hold several clusters and empty space between these. They
+    are cut finer: parts without rows stay below the threshold, and cost nothing.
+    """
     d = len(scale.center)
     rows = max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
     parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
-    held = total.counts > CUT_KEPT * total.count_noise
-    most = min(MOST_PARTS[d - 1], MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
+    held, limit = total.counts > CUT_KEPT * total.count_noise, MOST_PARTS[d - 1]
+    if _n_full(total) < n_clusters:
+        parts, limit = np.maximum(parts, FINE_PARTS[d - 1]), max(limit, FINE_PARTS[d - 1])
+    most = min(limit, MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
     cuts: FloatArray = np.where(held, np.clip(parts, 1, max(most, 1)), 1.0)
     return cuts
 
