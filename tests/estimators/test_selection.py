@@ -154,7 +154,7 @@ def test_without_a_range_clients_are_asked_how_many_they_find(five: Clients, ove
         ([2, 3], {"index": "dunn"}, "index must be one of davies_bouldin"),
         ([2, 3], {"index": lambda federation, centers: 0.0}, "needs a rule"),
         ([2, 3], {"estimator": "kmeans"}, "estimator must be one of DPKMeans, DWFKMeans"),
-        ([2, 3], {"estimator": DWFKMeans}, "estimator must be an estimator"),
+        ([2, 3], {"estimator": DWFKMeans}, "estimator must be one that clusters rows"),
         ([2, 3], {"n_clusters": 3}, "DWFKMeans takes no n_clusters= here; leave it out"),
         ([2, 3], {"speed": 3, "n_int": 2}, "takes no n_int=, speed= here"),
         ([2, 3], {"privacy": 1.0}, "privacy must be None"),
