@@ -27,7 +27,10 @@ def check_measures(names: Sequence[str], n_clusters: int, *, private: bool) -> N
     """
     for name in names:
         if name not in MEASURES or names.count(name) > 1:
-            raise ArgumentError(f"--metrics takes each of {', '.join(MEASURES)} once, got {name!r}.")
+            raise ArgumentError(
+                f"--metrics takes each of {', '.join(MEASURES)} once, got {name!r}. Metrics of your own are "
+                "measured in Python or by a study."
+            )
         if n_clusters < 2 and name not in OF_ONE:
             raise ArgumentError(f"--metrics {name} compares clusters; take -k 2 or more, or leave it out.")
     if names and private:
