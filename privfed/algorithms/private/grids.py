@@ -53,6 +53,9 @@ PARTS_ALWAYS = (16, 8, 6)
 FINE_PARTS = (32, 16, 12)
 """Least parts of a cell along an axis where cells must hold several clusters, by number of features."""
 
+FEW_PARTS = 4.0
+"""In how many of these parts a cluster of mean size is still seen above noise, where they are used."""
+
 CUT_KEPT = 2.5
 """A cell's least count, in standard deviations of its noise, to be cut."""
 
@@ -292,14 +295,18 @@ def _cuts(scale: Scale, total: _Counted, n_clusters: int) -> FloatArray:
     """Return into how many parts along an axis each cell is cut: as many as noise allows.
 
     With fewer full cells than clusters, some hold several clusters and empty space between these. They
-    are cut finer: parts without rows stay below the threshold, and cost nothing.
+    are cut finer: parts without rows stay below the threshold, and cost nothing. That is so only where
+    clusters of mean size would be seen although they lie in a few parts each: with more noise, cells are
+    few because noise hides the others.
     """
     d = len(scale.center)
     rows = max(FINE * scale.count_noise(CUT_SHARE, COUNT_PART), 4.0)
     parts = np.floor((np.maximum(total.counts, 0.0) / rows) ** (1.0 / d))
     held, limit = total.counts > CUT_KEPT * total.count_noise, MOST_PARTS[d - 1]
-    if _n_full(total) < n_clusters:
-        parts, limit = np.maximum(parts, FINE_PARTS[d - 1]), max(limit, FINE_PARTS[d - 1])
+    fine = FINE_PARTS[d - 1]
+    seen = FEW_PARTS * _level(int(held.sum()) * fine**d) * scale.count_noise(CUT_SHARE, COUNT_PART)
+    if _n_full(total) < n_clusters and total.counts[held].sum() >= seen * n_clusters:
+        parts, limit = np.where(total.counts >= seen, np.maximum(parts, fine), parts), max(limit, fine)
     most = min(limit, MOST_CUTS, floor((_MOST_CUT_CELLS / max(held.sum(), 1)) ** (1.0 / d)))
     cuts: FloatArray = np.where(held, np.clip(parts, 1, max(most, 1)), 1.0)
     return cuts
