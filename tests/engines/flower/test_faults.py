@@ -20,6 +20,7 @@ from privfed import (
     DWFKMeans,
     FederatedFuzzyCMeans,
     FederatedScaler,
+    FederatedSummary,
     metrics,
     select_n_clusters,
 )
@@ -110,6 +111,7 @@ def test_a_node_that_is_too_slow_is_a_dropout_of_that_sum(
 
 
 def test_a_client_that_raises_refuses_and_says_nothing(running: Processes, engine: FlowerEngine) -> None:
+    FederatedSummary(protocol="plain", engine=engine).fit()  # All nodes run, and have read their rows once.
     table = nodes_of(running.file.folder)[1] / "rows.npz"
     kept = table.read_bytes()
     np.savez(table, X=np.array([[np.nan, 1.0]]))
