@@ -6,7 +6,6 @@ runs it. It prints a table, writes it as JSON beside this file, and asserts noth
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,14 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
-from threadpoolctl import threadpool_limits
 
+from benchmarks.timing import compiled, seconds
 from privfed.algorithms.fuzzy.fuzzy_sums import FuzzySums, WeightedFuzzyCentroids
 from privfed.algorithms.local_centers.fkm import SteppedMeans
 from privfed.algorithms.local_centers.kfed import LocalCentroids
 from privfed.core.asking.question import ClientData
 from privfed.core.asking.stack import Stacked
 from privfed.core.values.domain import Ranges
-from privfed.numerics.kernels.choice import CHOICE, load
 from privfed.numerics.kernels.steps import step
 from privfed.numerics.weighted_kmeans import seeds
 from privfed.questions.cluster_spread import ClusterDistances, ClusterScatter, ClusterSilhouettes
@@ -37,21 +35,14 @@ KEPT = Path(__file__).with_name("answers_speed.json")
 
 @pytest.fixture(autouse=True)
 def warm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Load the compiled kernel before anything is timed, and use one thread."""
-    monkeypatch.setattr(CHOICE, "_loaded", True)
-    monkeypatch.setattr(CHOICE, "_compiled", load())
-    with threadpool_limits(1):
+    """Time what is compiled, in one thread."""
+    with compiled(monkeypatch):
         yield
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 5) -> float:
     """Return the median CPU milliseconds of several runs."""
-    taken = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        taken.append(1e3 * (time.process_time() - start))
-    return float(np.median(taken))
+    return 1e3 * seconds(work, repeats)
 
 
 def keep(peer: str, beside: Callable[[], Any], works: dict[str, Callable[[], Any]], repeats: int = 5) -> None:

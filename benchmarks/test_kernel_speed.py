@@ -11,7 +11,6 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ import numpy as np
 import pytest
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from sklearn.datasets import load_digits
-from threadpoolctl import threadpool_limits
 
+from benchmarks.timing import compiled, seconds
 from privfed import DWFKMeans
 from privfed.core.federation import Federation
-from privfed.numerics.kernels.choice import CHOICE, load
 from tests.reference import dwf_reference
 from tests.reference.paper_data import partition, synthetic
 
@@ -36,21 +34,9 @@ RNG = np.random.default_rng(1)
 
 @pytest.fixture(autouse=True)
 def warm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Load the compiled kernel before anything is timed, and use one thread."""
-    monkeypatch.setattr(CHOICE, "_loaded", True)
-    monkeypatch.setattr(CHOICE, "_compiled", load())
-    with threadpool_limits(1):
+    """Time what is compiled, in one thread."""
+    with compiled(monkeypatch):
         yield
-
-
-def seconds(work: Callable[[], Any], repeats: int = 5) -> float:
-    """Return the median CPU seconds of several runs."""
-    taken = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return float(np.median(taken))
 
 
 def rounds_of(
