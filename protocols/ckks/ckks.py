@@ -9,6 +9,7 @@ from privfed.core.agreed.configuration import Configuration, Terms
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
 from privfed.privacy.server_noise import reach_of
+from privfed.protocols.answering import FEWEST_SUMMED
 from privfed.protocols.ckks.grid import SlotGrid
 from privfed.protocols.ckks.parameters import MAX_CLIENTS
 from privfed.protocols.ckks.scheme import CkksScheme
@@ -80,12 +81,12 @@ class CKKS(ClientOpenedSum):
         Raises:
             ArgumentError: a cohort is smaller than `honest`, or there are more clients than one sum can hold.
         """
-        if not 2 <= self.honest <= smallest_cohort or smallest_cohort < FEWEST:
+        if not 2 <= self.honest <= smallest_cohort or smallest_cohort < FEWEST_SUMMED:
             raise ArgumentError(
                 f"an encrypted sum needs 2 <= honest <= {smallest_cohort} (the smallest cohort), got honest="
-                f"{self.honest}, and at least {FEWEST} clients in every cohort: a total of few clients shows "
-                "their answers to each other. Take more clients, or draw more of them for a round, or use "
-                'protocol="plain", which hides nothing.'
+                f"{self.honest}, and at least {FEWEST_SUMMED} clients in every cohort: a total of few "
+                "clients shows their answers to each other. Take more clients, or draw more of them for a "
+                'round, or use protocol="plain", which hides nothing.'
             )
         if clients > MAX_CLIENTS:
             raise ArgumentError(f"an encrypted sum is for at most {MAX_CLIENTS} clients, got {clients}.")
