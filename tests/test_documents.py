@@ -207,3 +207,11 @@ def test_every_decision_has_a_number_of_its_own() -> None:
     assert len(pages) >= 14 and sorted(set(numbers)) == numbers
     for page, number in zip(pages, numbers, strict=True):
         assert page.read_text(encoding="utf-8").startswith(f"# {number}"), page.name
+
+
+def test_tests_that_pages_and_docstrings_name_exist() -> None:
+    rooms = [path for room in ("privfed", "protocols", "attacks") for path in (ROOT / room).rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in [*PAGES, *rooms]]
+    found = {one for text in texts for one in re.findall(r"\btests/[\w/]+\.py", text)}
+    assert found
+    assert [one for one in sorted(found) if not (ROOT / one).is_file()] == []

@@ -1,6 +1,6 @@
 """A client's memory on its own disk: read before each answer, kept after it, with the state of its fit.
 
-Law (`tests/party/test_remembering_killed.py`): in a journal a memory, the payment for what it was trained
+Law (`tests/engines/flower/test_models.py`): in a journal a memory, the payment for what it was trained
 with and the state that closes the sum are kept together, before the reply leaves, or none of them is.
 """
 

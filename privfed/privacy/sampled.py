@@ -2,7 +2,7 @@
 
 Each step is a Poisson-sampled Gaussian, with records added or removed as neighbours; steps compose
 (each loss is rounded up to a multiple of `INTERVAL`, so that epsilon is an upper bound). Opacus' accountants
-give the same epsilon up to their own error (`tests/deep/torch/test_opacus.py`).
+give the same epsilon up to their own error (`tests/deep/torch/test_torch_trainer.py`).
 """
 
 from __future__ import annotations

@@ -397,5 +397,4 @@ def _in_order_of(before: FloatArray, centers: FloatArray) -> FloatArray:
     k-means++ numbers clusters differently in each round, but movements must be those of the same cluster.
     """
     _, order = linear_sum_assignment(many_distances(centers, before[None])[0])
-    ordered: FloatArray = centers[order]
-    return ordered
+    return np.asarray(centers[order])
